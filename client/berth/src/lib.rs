@@ -1,0 +1,1 @@
+//! Typed client of Berth's own HTTP API.

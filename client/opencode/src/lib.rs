@@ -1,0 +1,1 @@
+//! Typed client of opencode serve, and the pure translation of its events to ACP session updates.

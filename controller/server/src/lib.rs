@@ -1,0 +1,1 @@
+//! The session server: HTTP API, turn runner, event log and its store.

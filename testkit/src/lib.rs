@@ -1,0 +1,1 @@
+//! Scripted model and other test doubles, for Berth's tests and its users'.

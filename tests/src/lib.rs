@@ -1,0 +1,1 @@
+//! Integration tests on real opencode, and their harness.

@@ -1,0 +1,163 @@
+//! The door's cursor and its own events, which it mixes into opencode's stream.
+//!
+//! The journal gives each event of `/global/event` an id `<epoch>-<seq>`: `seq` is dense from 1, `epoch` is new
+//! whenever continuity cannot be proved. Own events have the shape of opencode's server-level ones:
+//! `{"payload":{"type":"berth.resync","properties":{...}}}`.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Position in a door's journal, written `<epoch>-<seq>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cursor {
+    /// Names one unbroken run of the journal: 1 to 64 characters of `[A-Za-z0-9]`.
+    pub epoch: String,
+    /// Number of the event in its epoch, from 1; 0 is the position before the first.
+    pub seq: u64,
+}
+
+/// A string that is not a cursor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a journal cursor: expected <epoch>-<seq>, such as 0198f2-17")]
+pub struct CursorError;
+
+impl FromStr for Cursor {
+    type Err = CursorError;
+
+    fn from_str(text: &str) -> Result<Self, CursorError> {
+        let (epoch, seq) = text.split_once('-').ok_or(CursorError)?;
+        let epoch_ok = (1..=64).contains(&epoch.len()) && epoch.bytes().all(|b| b.is_ascii_alphanumeric());
+        let seq_ok = !seq.is_empty() && seq.bytes().all(|b| b.is_ascii_digit());
+        if !epoch_ok || !seq_ok {
+            return Err(CursorError);
+        }
+        Ok(Self { epoch: epoch.to_owned(), seq: seq.parse().map_err(|_| CursorError)? })
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.epoch, self.seq)
+    }
+}
+
+/// Why a subscriber cannot be given what it asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResyncReason {
+    /// The cursor is of another epoch.
+    EpochChanged,
+    /// The events after the cursor have left the ring.
+    Expired,
+    /// The cursor is ahead of the journal, or not a cursor.
+    InvalidCursor,
+    /// The upstream stream broke while opencode lived: events may be missing.
+    UpstreamGap,
+}
+
+/// What ended an opencode process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitCause {
+    /// It ended by itself.
+    Exited,
+    /// A signal that we did not send ended it.
+    Killed,
+    /// The supervisor was asked to stop it.
+    Stopped,
+    /// It did not answer and was ended for it.
+    Wedged,
+    /// It could not be started, or never said that it listens.
+    StartFailed,
+}
+
+/// Events that the door adds to opencode's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "properties")]
+pub enum DoorEvent {
+    /// What the subscriber knows may be incomplete: read state again. Sent without a hole before it only when
+    /// `reason` is `upstream_gap`.
+    #[serde(rename = "berth.resync")]
+    Resync {
+        /// Why.
+        reason: ResyncReason,
+        /// Id of the oldest event still held, if any.
+        oldest: Option<String>,
+    },
+    /// opencode answers.
+    #[serde(rename = "berth.serve.started")]
+    ServeStarted {
+        /// How many times it has been started since the supervisor started, from 1.
+        boot: u64,
+        /// Names this run of opencode; never used twice.
+        boot_id: String,
+        /// Its version.
+        version: String,
+    },
+    /// opencode ended; every event that it had sent stands before this one.
+    #[serde(rename = "berth.serve.exited")]
+    ServeExited {
+        /// The boot that ended.
+        boot: u64,
+        /// Names the run that ended.
+        boot_id: String,
+        /// Exit code, if it exited.
+        exit: Option<i32>,
+        /// Signal number, if a signal ended it.
+        signal: Option<i32>,
+        /// What ended it.
+        cause: ExitCause,
+    },
+}
+
+impl DoorEvent {
+    /// The event as JSON in the envelope of `/global/event`.
+    pub fn to_global_json(&self) -> serde_json::Value {
+        serde_json::json!({ "payload": self })
+    }
+}
+
+/// State of opencode, as `GET /berth/state` at the door tells an authenticated caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorState {
+    /// Where opencode stands.
+    pub phase: crate::api::SandboxPhase,
+    /// Current or last boot; 0 before the first.
+    pub boot: u64,
+    /// Names the current or last run of opencode; empty before the first.
+    pub boot_id: String,
+    /// Process id of opencode, while it runs.
+    pub pid: Option<u32>,
+    /// Its version, once it has answered.
+    pub version: Option<String>,
+    /// The journal's epoch.
+    pub epoch: String,
+    /// Number of the journal's newest event; 0 when empty.
+    pub seq: u64,
+    /// Why the last start or run ended, in words, if it did.
+    pub last_exit: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cursor, DoorEvent, ResyncReason};
+
+    #[test]
+    fn cursor_round_trips_and_refuses_the_rest() {
+        let cursor: Cursor = "a1b2-17".parse().unwrap();
+        assert_eq!((cursor.epoch.as_str(), cursor.seq), ("a1b2", 17));
+        assert_eq!(cursor.to_string(), "a1b2-17");
+        for bad in ["", "-", "a", "a-", "-1", "a--1", "a-+1", "a-1x", "a b-1", "a-99999999999999999999"] {
+            assert!(bad.parse::<Cursor>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn own_events_have_the_shape_of_opencodes() {
+        let event = DoorEvent::Resync { reason: ResyncReason::Expired, oldest: Some("e-3".to_owned()) };
+        let json = event.to_global_json();
+        assert_eq!(json["payload"]["type"], "berth.resync");
+        assert_eq!(json["payload"]["properties"]["reason"], "expired");
+        assert_eq!(serde_json::from_value::<DoorEvent>(json["payload"].clone()).unwrap(), event);
+    }
+}

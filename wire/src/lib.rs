@@ -1,0 +1,17 @@
+//! What crosses process borders in Berth, and nothing else.
+//!
+//! - [`api`]: DTOs of the server's HTTP API.
+//! - [`event`]: the session event log's payloads (ACP `session/update` shapes and Berth's own kinds).
+//! - [`turn`]: states, outcomes and error reasons of a turn.
+//! - [`door`]: the door's cursor, its own events and its refusals.
+//! - [`problem`]: problem+json (RFC 9457) with stable types.
+//! - [`sse`]: the one reader and writer of server-sent events.
+//!
+//! Everything here is pure, but for the reader, which drives a byte stream that its caller opened.
+
+pub mod api;
+pub mod door;
+pub mod event;
+pub mod problem;
+pub mod sse;
+pub mod turn;

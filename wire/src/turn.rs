@@ -1,0 +1,142 @@
+//! States, outcomes and error reasons of a turn. The table of outcomes is in docs/opencode.md.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Where a turn stands. The last four are final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnState {
+    /// Accepted, not yet sent to opencode.
+    Queued,
+    /// Sent to opencode, no end seen.
+    Running,
+    /// The agent came to an end of its own.
+    Succeeded,
+    /// It ended for the reason in `error`.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its outcome cannot be proved.
+    Unknown,
+}
+
+impl TurnState {
+    /// True for the states that never change again.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// Why the agent stopped, in ACP's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnStopReason {
+    /// It had finished.
+    EndTurn,
+    /// The model's output limit was reached.
+    MaxTokens,
+    /// The bound on model calls per turn was reached.
+    MaxTurnRequests,
+    /// The model's provider refused the content.
+    Refusal,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+/// Why a turn failed; stable, part of the public API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub enum TurnErrorReason {
+    /// opencode ended in mid-turn; what had been streamed is kept, nothing was run again.
+    OpencodeExited,
+    /// opencode never began the turn, or refused the prompt.
+    PromptRejected,
+    /// The sandbox's door could not be reached, or refused to serve.
+    SandboxUnavailable,
+    /// The model's provider answered with an error that is not one of the others.
+    ProviderError,
+    /// The provider refused the key.
+    ProviderUnauthorized,
+    /// The provider's rate limit or quota was reached.
+    RateLimited,
+    /// The provider's stream ended without a finish reason.
+    ProviderStreamIncomplete,
+    /// The context is longer than the model takes.
+    ContextOverflow,
+    /// The model is not known to opencode.
+    ModelNotFound,
+    /// The agent is not known to opencode.
+    AgentNotFound,
+    /// A person, or a deadline's default, rejected a permission, which ended the turn.
+    PermissionRejected,
+    /// The turn's wall clock ran out.
+    DeadlineExceeded,
+    /// An error that opencode did not type; its words are in the message.
+    OpencodeError,
+}
+
+/// What went wrong with a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TurnError {
+    /// The reason, stable.
+    pub reason: TurnErrorReason,
+    /// For a person: what happened, and what to do. Never holds a secret.
+    pub message: String,
+    /// When the provider says that a retry can succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub retry_at: Option<Timestamp>,
+}
+
+/// Tokens and cost of one turn, subagents not included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Usage {
+    /// Uncached input tokens.
+    pub input_tokens: u64,
+    /// Output tokens, reasoning excluded.
+    pub output_tokens: u64,
+    /// Reasoning tokens.
+    pub reasoning_tokens: u64,
+    /// Input tokens read from the provider's cache.
+    pub cache_read_tokens: u64,
+    /// Input tokens written to the provider's cache.
+    pub cache_write_tokens: u64,
+    /// Cost in US dollars, by opencode's price table.
+    pub cost_usd: f64,
+}
+
+/// How a turn ended: exactly one for each turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TurnOutcome {
+    /// A final state.
+    pub state: TurnState,
+    /// Why the agent stopped; absent when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<TurnStopReason>,
+    /// What went wrong, when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<TurnError>,
+    /// Tokens and cost, when known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+impl TurnOutcome {
+    /// The agent came to an end of its own.
+    pub fn succeeded(stop_reason: TurnStopReason) -> Self {
+        Self { state: TurnState::Succeeded, stop_reason: Some(stop_reason), error: None, usage: None }
+    }
+
+    /// Somebody cancelled it.
+    pub fn cancelled() -> Self {
+        let stop_reason = Some(TurnStopReason::Cancelled);
+        Self { state: TurnState::Cancelled, stop_reason, error: None, usage: None }
+    }
+
+    /// It failed for `reason`.
+    pub fn failed(reason: TurnErrorReason, message: impl Into<String>) -> Self {
+        let error = Some(TurnError { reason, message: message.into(), retry_at: None });
+        Self { state: TurnState::Failed, stop_reason: None, error, usage: None }
+    }
+}

@@ -1,0 +1,3 @@
+//! Development tasks of this repository: gen, check, test, soak, bench.
+
+fn main() {}
