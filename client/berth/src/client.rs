@@ -1,0 +1,283 @@
+//! One method per route of the server's API. Does IO.
+
+use std::{sync::Arc, time::Duration};
+
+use backon::{ExponentialBuilder, Retryable};
+use berth_wire::{
+    api::{
+        CancelRequest, CancelResponse, CreateSession, HistoryTurn, IDEMPOTENCY_KEY, Page, PermissionAnswer,
+        PostMessage, QuestionAnswer, Sandbox, Session, Turn,
+    },
+    problem::Problem,
+};
+use reqwest::{Method, RequestBuilder, Response, Url, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::{ClientError, EventStream};
+
+/// Bound on making a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bound on a whole call, event streams excepted.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bound on silence: three of the server's keepalives, which it sends each 15 s.
+const READ_TIMEOUT: Duration = Duration::from_secs(45);
+/// Largest answer that is read, event streams excepted; a long session's whole history fits.
+const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+/// How much of an answer that is not understood is shown.
+const EXCERPT_LIMIT: usize = 200;
+
+/// How often, and how fast, what is safe to repeat is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Attempts after the first, in a row.
+    pub retries: usize,
+    /// Wait before the first retry; it doubles, with jitter on top.
+    pub first_delay: Duration,
+    /// Bound on the wait before jitter.
+    pub longest_delay: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// Ten retries over 15 to 30 s: longer than a server's restart takes.
+    fn default() -> Self {
+        Self { retries: 10, first_delay: Duration::from_millis(100), longest_delay: Duration::from_secs(3) }
+    }
+}
+
+impl RetryPolicy {
+    pub(crate) fn builder(self) -> ExponentialBuilder {
+        ExponentialBuilder::new()
+            .with_min_delay(self.first_delay)
+            .with_max_delay(self.longest_delay)
+            .with_max_times(self.retries)
+            .with_jitter()
+    }
+}
+
+/// A connection pool to one Berth server. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct BerthClient {
+    http: reqwest::Client,
+    base: Arc<Url>,
+    token: SecretString,
+    retry: RetryPolicy,
+}
+
+impl BerthClient {
+    /// A client of the server at `base_url`, such as `http://127.0.0.1:7447`, which authenticates with `token`.
+    /// Makes no connection yet.
+    pub fn new(base_url: &str, token: SecretString) -> Result<Self, ClientError> {
+        let invalid = || ClientError::InvalidUrl { url: base_url.to_owned() };
+        let base = Url::parse(base_url).map_err(|_| invalid())?;
+        if base.scheme() != "http" || base.host_str().is_none() {
+            return Err(invalid());
+        }
+        let mut builder =
+            reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT);
+        if is_loopback(&base) {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(ClientError::Setup)?;
+        Ok(Self { http, base: Arc::new(base), token, retry: RetryPolicy::default() })
+    }
+
+    /// The same client with another retry policy.
+    #[must_use]
+    pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Base address of the server.
+    pub fn base_url(&self) -> &str {
+        self.base.as_str()
+    }
+
+    /// `GET /v1/sandboxes`: every sandbox that the caller may see.
+    pub async fn list_sandboxes(&self) -> Result<Vec<Sandbox>, ClientError> {
+        self.items(&["v1", "sandboxes"]).await
+    }
+
+    /// `GET /v1/sandboxes/{namespace}/{name}`
+    pub async fn get_sandbox(&self, namespace: &str, name: &str) -> Result<Sandbox, ClientError> {
+        self.json(self.call(Method::GET, &["v1", "sandboxes", namespace, name])).await
+    }
+
+    /// `POST /v1/sandboxes/{namespace}/{name}/sessions`. Not repeated: a second call makes a second session.
+    pub async fn create_session(
+        &self,
+        namespace: &str,
+        name: &str,
+        body: &CreateSession,
+    ) -> Result<Session, ClientError> {
+        let path = ["v1", "sandboxes", namespace, name, "sessions"];
+        self.json(self.call(Method::POST, &path).json(body)).await
+    }
+
+    /// `GET /v1/sandboxes/{namespace}/{name}/sessions`
+    pub async fn list_sessions(&self, namespace: &str, name: &str) -> Result<Vec<Session>, ClientError> {
+        self.items(&["v1", "sandboxes", namespace, name, "sessions"]).await
+    }
+
+    /// `GET /v1/sessions/{id}`
+    pub async fn get_session(&self, session: Uuid) -> Result<Session, ClientError> {
+        self.json(self.call(Method::GET, &["v1", "sessions", &session.to_string()])).await
+    }
+
+    /// `PATCH /v1/sessions/{id}`: gives it a title of 1 to 200 characters.
+    pub async fn rename_session(&self, session: Uuid, title: &str) -> Result<Session, ClientError> {
+        let path = ["v1", "sessions", &session.to_string()];
+        self.json(self.call(Method::PATCH, &path).json(&json!({ "title": title }))).await
+    }
+
+    /// `DELETE /v1/sessions/{id}`: aborts what runs in it and deletes it.
+    pub async fn delete_session(&self, session: Uuid) -> Result<(), ClientError> {
+        self.done(self.call(Method::DELETE, &["v1", "sessions", &session.to_string()])).await
+    }
+
+    /// `POST /v1/sessions/{id}/messages`: hands a prompt in and returns its turn, queued. When the connection
+    /// fails it is sent again under the same key, so it is one turn however often it was sent.
+    pub async fn post_message(
+        &self,
+        session: Uuid,
+        body: &PostMessage,
+        idempotency_key: &str,
+    ) -> Result<Turn, ClientError> {
+        let path = ["v1", "sessions", &session.to_string(), "messages"];
+        let attempt =
+            || self.json(self.call(Method::POST, &path).header(IDEMPOTENCY_KEY, idempotency_key).json(body));
+        attempt.retry(self.retry.builder()).when(ClientError::is_transient).await
+    }
+
+    /// `GET /v1/sessions/{id}/messages`: the assembled history, oldest turn first.
+    pub async fn history(&self, session: Uuid) -> Result<Vec<HistoryTurn>, ClientError> {
+        self.items(&["v1", "sessions", &session.to_string(), "messages"]).await
+    }
+
+    /// `GET /v1/sessions/{id}/turns`, oldest first.
+    pub async fn list_turns(&self, session: Uuid) -> Result<Vec<Turn>, ClientError> {
+        self.items(&["v1", "sessions", &session.to_string(), "turns"]).await
+    }
+
+    /// `GET /v1/turns/{id}`
+    pub async fn get_turn(&self, turn: Uuid) -> Result<Turn, ClientError> {
+        self.json(self.call(Method::GET, &["v1", "turns", &turn.to_string()])).await
+    }
+
+    /// `POST /v1/sessions/{id}/cancel`
+    pub async fn cancel(&self, session: Uuid, body: CancelRequest) -> Result<CancelResponse, ClientError> {
+        let path = ["v1", "sessions", &session.to_string(), "cancel"];
+        self.json(self.call(Method::POST, &path).json(&body)).await
+    }
+
+    /// `POST /v1/sessions/{id}/permissions/{pid}`
+    pub async fn answer_permission(
+        &self,
+        session: Uuid,
+        permission_id: &str,
+        answer: &PermissionAnswer,
+    ) -> Result<(), ClientError> {
+        let path = ["v1", "sessions", &session.to_string(), "permissions", permission_id];
+        self.done(self.call(Method::POST, &path).json(answer)).await
+    }
+
+    /// `POST /v1/sessions/{id}/questions/{qid}`
+    pub async fn answer_question(
+        &self,
+        session: Uuid,
+        question_id: &str,
+        answer: &QuestionAnswer,
+    ) -> Result<(), ClientError> {
+        let path = ["v1", "sessions", &session.to_string(), "questions", question_id];
+        self.done(self.call(Method::POST, &path).json(answer)).await
+    }
+
+    /// `GET /v1/sessions/{id}/events`: the log after event `after` (0: from the start), then live, for ever.
+    pub fn events(&self, session: Uuid, after: i64) -> EventStream {
+        EventStream::new(self.clone(), self.retry, session, after)
+    }
+
+    /// Opens one connection to the event stream.
+    pub(crate) async fn open_events(&self, session: Uuid, after: i64) -> Result<Response, ClientError> {
+        let url = self.url(&["v1", "sessions", &session.to_string(), "events"]);
+        let request = self
+            .http
+            .get(url)
+            .bearer_auth(self.token.expose_secret())
+            .header(header::ACCEPT, "text/event-stream")
+            .header("last-event-id", after.to_string());
+        self.accepted(request).await
+    }
+
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = Url::clone(&self.base);
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
+    }
+
+    fn call(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        self.http
+            .request(method, self.url(path))
+            .bearer_auth(self.token.expose_secret())
+            .header(header::ACCEPT, "application/json")
+            .timeout(CALL_TIMEOUT)
+    }
+
+    async fn items<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Vec<T>, ClientError> {
+        let page: Page<T> = self.json(self.call(Method::GET, path)).await?;
+        Ok(page.items)
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        let body = self.body(self.accepted(request).await?).await?;
+        serde_json::from_slice(&body).map_err(|source| ClientError::Malformed { what: "answer", source })
+    }
+
+    async fn done(&self, request: RequestBuilder) -> Result<(), ClientError> {
+        self.accepted(request).await.map(drop)
+    }
+
+    /// Sends the request; every status but a 2xx becomes an error.
+    async fn accepted(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|source| self.unreachable(source))?;
+        let status = response.status().as_u16();
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let body = self.body(response).await?;
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => ClientError::Problem(Box::new(problem)),
+            Err(_) => ClientError::UnexpectedAnswer {
+                url: self.base_url().to_owned(),
+                status,
+                excerpt: String::from_utf8_lossy(&body).chars().take(EXCERPT_LIMIT).collect(),
+            },
+        })
+    }
+
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, ClientError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|source| self.unreachable(source))? {
+            if body.len() + chunk.len() > ANSWER_LIMIT {
+                return Err(ClientError::AnswerTooLarge { limit: ANSWER_LIMIT });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn unreachable(&self, source: reqwest::Error) -> ClientError {
+        ClientError::Unreachable { url: self.base_url().to_owned(), source: source.without_url() }
+    }
+}
+
+/// A proxy named in the environment must not see what is meant for this machine.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
