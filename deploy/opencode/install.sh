@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs the pinned opencode, and a configuration directory that it need not complete by itself, into
+#   ${BERTH_CACHE:-$HOME/.cache/berth}/opencode/<version>/
+# in one rename, and prints the binary's path on standard output. Does nothing when that is there already.
+#
+# Why the configuration directory: opencode runs `npm install @opencode-ai/plugin` in the background in each of
+# its configuration directories, with no switch to turn it off. Opencode 1.18.33 leaves a directory alone when it
+# has node_modules and a package-lock.json whose root names that package, and writes nothing when it has a
+# .gitignore too. Point XDG_CONFIG_HOME at <cache>/opencode/<version>/config to use it.
+set -euo pipefail
+
+say() { printf 'opencode: %s\n' "$*" >&2; }
+fail() {
+  say "$*"
+  exit 1
+}
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+package=opencode-linux-x64
+version=$(sed -n "s/.*\"$package\": \"\\([0-9][^\"]*\\)\".*/\\1/p" "$here/package.json")
+[[ -n $version ]] || fail "no version of $package in $here/package.json"
+parent=${BERTH_CACHE:-$HOME/.cache/berth}/opencode
+target=$parent/$version
+binary=$target/node_modules/$package/bin/opencode
+
+[[ $(uname -s)-$(uname -m) == Linux-x86_64 ]] || fail "the pinned package is for Linux on x86_64, and this is \
+$(uname -s) on $(uname -m): install opencode $version yourself (npm install -g opencode-ai@$version) and set \
+BERTH_OPENCODE to its path"
+
+# The lock files say what belongs in the target, so their checksum tells a complete one from a stale one.
+wanted=$(cat "$here"/{,config/opencode/}package{,-lock}.json | sha256sum | cut -d ' ' -f 1)
+is_complete() { [[ -x $binary && $(cat "$target/installed.sha256" 2>/dev/null) == "$wanted" ]]; }
+
+if is_complete; then
+  printf '%s\n' "$binary"
+  exit 0
+fi
+command -v npm >/dev/null || fail "npm is needed to fetch opencode $version: install Node.js 20 or later"
+
+mkdir -p "$parent"
+new=$(mktemp -d "$parent/.new-$version.XXXXXX")
+trap 'rm -rf "$new"' EXIT
+
+install_locked() { # FROM INTO
+  mkdir -p "$2"
+  cp "$1/package.json" "$1/package-lock.json" "$2/"
+  npm ci --prefix "$2" --ignore-scripts --no-audit --no-fund --loglevel=error >&2 ||
+    fail "npm could not install $1"
+}
+say "fetching $version (60 MB, once)"
+install_locked "$here" "$new"
+install_locked "$here/config/opencode" "$new/config/opencode"
+printf '%s\n' node_modules package.json package-lock.json bun.lock .gitignore >"$new/config/opencode/.gitignore"
+
+got=$(HOME=$new/probe XDG_CONFIG_HOME=$new/probe XDG_DATA_HOME=$new/probe XDG_STATE_HOME=$new/probe \
+  XDG_CACHE_HOME=$new/probe "$new/node_modules/$package/bin/opencode" --version) ||
+  fail "$version does not run here (it needs glibc and a processor with AVX2)"
+[[ $got == "$version" ]] || fail "the package says $version but the binary says $got"
+rm -rf "$new/probe"
+printf '%s\n' "$wanted" >"$new/installed.sha256"
+chmod 0755 "$new"
+
+# A stale target is moved away first; when another install won the race meanwhile, its result is as good.
+if [[ -e $target ]] && ! is_complete; then mv -T "$target" "$new/stale"; fi
+mv -T "$new" "$target" 2>/dev/null || is_complete || fail "could not move the new files to $target"
+rm -rf "$target/stale"
+say "installed $version"
+printf '%s\n' "$binary"
