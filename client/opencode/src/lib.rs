@@ -1,1 +1,23 @@
 //! Typed client of opencode serve, and the pure translation of its events to ACP session updates.
+//!
+//! - [`client`]: calls and the event stream, with their bounds and typed errors. The only IO here.
+//! - [`model`], [`event`]: what opencode answers and sends, as far as Berth reads it.
+//! - [`ids`]: message and part ids in opencode's format.
+//! - [`translate`]: the state machine that makes a session's log, and the one end of each turn, out of events.
+//!
+//! Knows nothing of Berth's server, its store or Kubernetes.
+
+pub mod client;
+pub mod error;
+pub mod event;
+pub mod ids;
+pub mod model;
+pub mod translate;
+
+pub use client::{
+    ClientConfig, Ensured, EnsuredHow, EventStream, Health, ModelReference, NewSession, OpencodeClient,
+    PermissionReply, Prompt, PromptText, StreamItem,
+};
+pub use error::ClientError;
+pub use event::{Event, GlobalEvent};
+pub use translate::{SessionTranslator, Snapshot, Translation, TurnPhase};

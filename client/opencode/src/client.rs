@@ -1,0 +1,289 @@
+//! Typed client of `opencode serve`, directly or through a door. IO.
+//!
+//! Each call is bounded in time and in bytes and takes JSON only: opencode answers an unknown path with 200 and a web
+//! page. `directory` goes along with every call that takes one, since opencode keeps sessions, events, permissions
+//! and questions per directory. Reads are tried again, shortly, when no answer came; calls that change something
+//! never are: that is the caller's decision.
+
+use std::{fmt, time::Duration};
+
+use backon::{ExponentialBuilder, Retryable};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use reqwest::{
+    Method, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use berth_wire::problem::{PROBLEM_JSON, Problem};
+
+use crate::error::ClientError;
+
+mod calls;
+mod session;
+mod stream;
+
+pub use calls::{ModelReference, PermissionReply, Prompt, PromptText};
+pub use session::{Ensured, EnsuredHow, NewSession};
+pub use stream::{EventStream, StreamItem};
+
+/// Bound on one answer, in bytes.
+const MAX_BODY: usize = 64 * 1024 * 1024;
+
+/// Lines of opencode whose protocol is known, as the minor number of version 1.
+const KNOWN_LINES: std::ops::RangeInclusive<u64> = 15..=18;
+
+/// Where opencode is, and how long to wait for it.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// Such as `http://127.0.0.1:4096`: a door, or opencode itself.
+    pub base_url: String,
+    /// Password of user `opencode`.
+    pub password: SecretString,
+    /// Bound on making a connection.
+    pub connect_timeout: Duration,
+    /// Bound on one call, its answer included.
+    pub request_timeout: Duration,
+    /// Bound on the time between two events of the stream. opencode sends a heartbeat each 10 s.
+    pub idle_timeout: Duration,
+}
+
+impl ClientConfig {
+    /// With 5 s to connect, 60 s for a call (the first one in a directory boots it) and 30 s between events.
+    pub fn new(base_url: impl Into<String>, password: SecretString) -> Self {
+        Self {
+            base_url: base_url.into(),
+            password,
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_mins(1),
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What answers, and in which version.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Health {
+    /// Version of opencode.
+    pub version: String,
+}
+
+/// A client; clones share their connections.
+#[derive(Clone)]
+pub struct OpencodeClient {
+    http: reqwest::Client,
+    base: Url,
+    request_timeout: Duration,
+    idle_timeout: Duration,
+}
+
+impl fmt::Debug for OpencodeClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpencodeClient").field("base", &self.base.as_str()).finish_non_exhaustive()
+    }
+}
+
+/// One call, before it is sent.
+struct Call<'a> {
+    method: Method,
+    path: &'a [&'a str],
+    query: Vec<(&'static str, String)>,
+    body: Option<Value>,
+}
+
+impl<'a> Call<'a> {
+    fn new(method: Method, path: &'a [&'a str]) -> Self {
+        Self { method, path, query: Vec::new(), body: None }
+    }
+
+    fn get(path: &'a [&'a str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    fn post(path: &'a [&'a str], body: Value) -> Self {
+        Self { body: Some(body), ..Self::new(Method::POST, path) }
+    }
+
+    fn directory(self, directory: &str) -> Self {
+        self.query("directory", directory)
+    }
+
+    fn query(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.query.push((name, value.to_string()));
+        self
+    }
+}
+
+impl OpencodeClient {
+    /// Prepares a client; makes no connection yet.
+    pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
+        let ClientConfig { base_url, password, connect_timeout, request_timeout, idle_timeout } = config;
+        let base = Url::parse(&base_url)
+            .ok()
+            .filter(|url| !url.cannot_be_a_base())
+            .ok_or_else(|| ClientError::InvalidRequest(format!("not a base URL: {base_url}")))?;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(connect_timeout)
+            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, basic(&password))]))
+            .build()
+            .map_err(ClientError::Unreachable)?;
+        Ok(Self { http, base, request_timeout, idle_timeout })
+    }
+
+    /// Asks what answers and checks that it is an opencode of a known line.
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        let answer: Result<Value, _> = self.read(Call::get(&["global", "health"])).await;
+        let seen = match answer {
+            Ok(value) => match Health::deserialize(&value) {
+                Ok(health) if is_known_version(&health.version) => return Ok(health),
+                Ok(health) => format!("version {}", health.version),
+                Err(_) => "JSON without a version".to_owned(),
+            },
+            Err(ClientError::UnexpectedBody { seen }) => seen,
+            Err(error) => return Err(error),
+        };
+        Err(ClientError::UnsupportedVersion { seen })
+    }
+
+    /// Sends a call that reads, again when no answer came, and reads its JSON.
+    async fn read<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
+        let policy = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(1))
+            .with_max_times(2);
+        let attempt = || async { parse_json(&self.send(&call).await?) };
+        let retry =
+            |error: &ClientError| error.is_transient() && !matches!(error, ClientError::Timeout { .. });
+        attempt.retry(policy).when(retry).await
+    }
+
+    /// Sends a call that changes something, once, and reads its JSON.
+    async fn write<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
+        parse_json(&self.send(&call).await?)
+    }
+
+    /// Sends a call once; the whole answer of a success.
+    async fn send(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
+        let limit = self.request_timeout;
+        let whole = async {
+            let response = self.request(call)?.send().await.map_err(transport)?;
+            Answer::read(response).await
+        };
+        let answer =
+            tokio::time::timeout(limit, whole).await.map_err(|_| ClientError::Timeout { limit })??;
+        if answer.status.is_success() { Ok(answer) } else { Err(answer.into_error()) }
+    }
+
+    fn request(&self, call: &Call<'_>) -> Result<reqwest::RequestBuilder, ClientError> {
+        let mut url = self.base.clone();
+        for segment in call.path {
+            // A segment of dots would climb, an empty one would name another route.
+            if segment.is_empty() || *segment == "." || *segment == ".." {
+                return Err(ClientError::InvalidRequest(format!("not a path segment: {segment:?}")));
+            }
+        }
+        url.path_segments_mut()
+            .map_err(|()| ClientError::InvalidRequest("the base URL has no path".to_owned()))?
+            .pop_if_empty()
+            .extend(call.path);
+        let request = self.http.request(call.method.clone(), url).query(&call.query);
+        Ok(match &call.body {
+            Some(body) => request.json(body),
+            None => request,
+        })
+    }
+}
+
+fn basic(password: &SecretString) -> HeaderValue {
+    let credentials = STANDARD.encode(format!("opencode:{}", password.expose_secret()));
+    let mut value = HeaderValue::try_from(format!("Basic {credentials}")).expect("base64 is visible ASCII");
+    value.set_sensitive(true);
+    value
+}
+
+fn is_known_version(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse::<u64>().ok());
+    numbers.next().flatten() == Some(1)
+        && numbers.next().flatten().is_some_and(|line| KNOWN_LINES.contains(&line))
+}
+
+/// Maps a failure below HTTP; the URL goes, since it names directories.
+fn transport(error: reqwest::Error) -> ClientError {
+    ClientError::Unreachable(error.without_url())
+}
+
+/// A whole answer.
+struct Answer {
+    status: StatusCode,
+    content_type: String,
+    body: Bytes,
+}
+
+impl Answer {
+    async fn read(mut response: reqwest::Response) -> Result<Self, ClientError> {
+        let status = response.status();
+        let content_type = content_type(&response);
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(transport)? {
+            if body.len() + chunk.len() > MAX_BODY {
+                return Err(ClientError::BodyTooLarge { limit: MAX_BODY });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Self { status, content_type, body: Bytes::from(body) })
+    }
+
+    /// What an answer that is no success says.
+    fn into_error(self) -> ClientError {
+        let status = self.status.as_u16();
+        if self.content_type == PROBLEM_JSON
+            && let Ok(problem) = serde_json::from_slice::<Problem>(&self.body)
+        {
+            return if status == 401 {
+                ClientError::Unauthorized
+            } else {
+                ClientError::Refused(Box::new(problem))
+            };
+        }
+        if status == 401 {
+            return ClientError::Unauthorized;
+        }
+        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = if json["name"].is_string() { text(&json["name"]) } else { text(&json["_tag"]) };
+        let message = if json["data"]["message"].is_string() {
+            text(&json["data"]["message"])
+        } else {
+            text(&json["message"])
+        };
+        if status == 404 && name.ends_with("NotFoundError") {
+            return ClientError::NotFound { message };
+        }
+        ClientError::Status { status, name, message }
+    }
+}
+
+fn content_type(response: &reqwest::Response) -> String {
+    let value =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn parse_json<T: DeserializeOwned>(answer: &Answer) -> Result<T, ClientError> {
+    if answer.content_type != "application/json" {
+        let kind = if answer.content_type.is_empty() { "nothing" } else { &answer.content_type };
+        return Err(ClientError::UnexpectedBody { seen: format!("{kind} instead of JSON") });
+    }
+    serde_json::from_slice(&answer.body)
+        .map_err(|error| ClientError::UnexpectedBody { seen: format!("JSON of another shape ({error})") })
+}
+
+/// Asks for an event stream.
+fn accept_events() -> (reqwest::header::HeaderName, HeaderValue) {
+    (ACCEPT, HeaderValue::from_static("text/event-stream"))
+}

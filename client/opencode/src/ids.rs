@@ -1,0 +1,84 @@
+//! Ids in opencode's own format, so that a prompt may be sent again under the same ids without a second turn.
+//!
+//! `msg_` or `prt_`, 12 hex digits of `(unix milliseconds * 0x1000 + n) mod 2^48`, and 14 base62 characters (measured
+//! on opencode 1.15.4 and 1.18.33). Up to 1.15.13 an id that sorts after those that opencode makes itself sends the
+//! model into an endless loop, so the time must be the real one (300 s off either way was seen to do no harm).
+
+use std::sync::{Mutex, PoisonError};
+
+use rand::{Rng, RngExt};
+
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const TIME_MASK: u64 = 0xffff_ffff_ffff;
+
+static GENERATOR: Mutex<IdGenerator> = Mutex::new(IdGenerator::new());
+
+/// A new message id, greater than every id made before in this process.
+pub fn message_id() -> String {
+    next("msg")
+}
+
+/// A new part id, greater than every id made before in this process.
+pub fn part_id() -> String {
+    next("prt")
+}
+
+fn next(prefix: &str) -> String {
+    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+    let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    generator.next(prefix, now, &mut rand::rng())
+}
+
+/// Makes ids from a clock and randomness that are passed in.
+#[derive(Debug, Default)]
+pub struct IdGenerator {
+    last: u64,
+}
+
+impl IdGenerator {
+    /// A generator that has made none.
+    pub const fn new() -> Self {
+        Self { last: 0 }
+    }
+
+    /// The next id; never smaller than the one before, also when the clock goes back.
+    pub fn next(&mut self, prefix: &str, unix_ms: u64, random: &mut impl Rng) -> String {
+        let stamp = unix_ms.saturating_mul(0x1000).max(self.last.saturating_add(1));
+        self.last = stamp;
+        let tail: String =
+            (0..14).map(|_| char::from(BASE62[random.random_range(0..BASE62.len())])).collect();
+        format!("{prefix}_{:012x}{tail}", stamp & TIME_MASK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn the_format_is_opencodes() {
+        // Made by opencode 1.18.33 at 1796014140297 ms: msg_22ac8eb89001BnfjGYH1RshWeX, with n = 1.
+        let mut generator = IdGenerator { last: 1_796_014_140_297 * 0x1000 };
+        let id = generator.next("msg", 1_796_014_140_297, &mut StdRng::seed_from_u64(1));
+        assert!(id.starts_with("msg_22ac8eb89001"), "{id}");
+        assert_eq!(id.len(), "msg_22ac8eb89001BnfjGYH1RshWeX".len());
+        assert!(id[4..].bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn ids_ascend_also_when_the_clock_goes_back() {
+        let mut random = StdRng::seed_from_u64(2);
+        let mut generator = IdGenerator::new();
+        let clock = (0..10_000).map(|tick| 1_796_014_140_297 - (tick % 7) * 1_000);
+        let ids: Vec<String> = clock.map(|now| generator.next("prt", now, &mut random)).collect();
+        assert!(ids.windows(2).all(|pair| pair[0][..16] < pair[1][..16]));
+    }
+
+    #[test]
+    fn ids_of_the_process_ascend() {
+        let ids = [message_id(), part_id(), message_id()];
+        assert!(ids[0][4..16] < ids[1][4..16] && ids[1][4..16] < ids[2][4..16], "{ids:?}");
+    }
+}
