@@ -1,3 +1,74 @@
-//! Development tasks of this repository: gen, check, test, soak, bench.
+//! Development tasks of this repository: `cargo xtask {gen, check, test, bench}`.
+//!
+//! This binary only runs other programs and judges what they say. It depends on none of Berth's crates, so it
+//! starts quickly and works when they do not compile; what needs them is in `xtask/generate` and `xtask/bench`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a tool for developers talks on their terminal"
+)]
 
-fn main() {}
+mod check;
+mod process;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{check::Step, process::run_cargo, workspace::Workspace};
+
+/// Development tasks of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Writes every generated file: the CLI reference and the OpenAPI document.
+    Gen {
+        /// Writes nothing; shows what differs and exits 1 if anything does.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Runs the static checks, all of them or only those named.
+    Check {
+        /// Checks to run; all when none is named.
+        #[arg(value_enum)]
+        steps: Vec<Step>,
+    },
+    /// Runs all tests and ends with the line `N passed, N failed`.
+    Test {
+        /// Full counts and long durations (`BERTH_SOAK=1`), and a report in docs/soak/.
+        #[arg(long)]
+        soak: bool,
+    },
+    /// Runs the benchmarks, optimised: a table on standard error, JSON on standard output.
+    Bench {
+        /// Only benchmarks whose name contains this.
+        filter: Option<String>,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    match Arguments::parse().task {
+        Task::Gen { check } => {
+            let check = check.then_some("--check");
+            run_cargo(
+                &workspace,
+                ["run", "--quiet", "--package", "berth-generate", "--"].into_iter().chain(check),
+            )
+        }
+        Task::Check { steps } => Ok(check::run(&workspace, &steps)),
+        Task::Test { soak } => test::run(&workspace, soak),
+        Task::Bench { filter } => {
+            let bench = ["run", "--quiet", "--release", "--package", "berth-bench", "--"];
+            run_cargo(&workspace, bench.into_iter().chain(filter.as_deref()))
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Times a subject and its baseline in turn, and takes medians.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde::Serialize;
+
+/// Timed runs of each; odd, so that the median is one of them.
+const RUNS: usize = 31;
+
+/// A benchmark: one pass over the same input by the subject and by the baseline. Both return how many items they
+/// saw, which must be [`Benchmark::items`]: a pass that loses some would look fast.
+pub(crate) struct Benchmark {
+    pub(crate) name: &'static str,
+    /// What the baseline does.
+    pub(crate) baseline_name: &'static str,
+    /// Items in one pass.
+    pub(crate) items: usize,
+    /// Makes the two passes, with their input prepared.
+    pub(crate) prepare: fn() -> (Pass, Pass),
+}
+
+/// One timed pass.
+pub(crate) type Pass = Box<dyn Fn() -> anyhow::Result<usize>>;
+
+/// Results of one benchmark.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) name: &'static str,
+    pub(crate) baseline: &'static str,
+    pub(crate) items: usize,
+    /// Median.
+    pub(crate) items_per_second: f64,
+    /// Median.
+    pub(crate) nanoseconds_per_item: f64,
+    /// Median.
+    pub(crate) baseline_nanoseconds_per_item: f64,
+    /// Subject's median over the baseline's.
+    pub(crate) ratio: f64,
+}
+
+/// Runs a benchmark.
+pub(crate) fn measure(benchmark: &Benchmark) -> anyhow::Result<Figures> {
+    let (subject, baseline) = (benchmark.prepare)();
+    let mut times = (Vec::new(), Vec::new());
+    for run in 0..=RUNS {
+        let pair = (time(benchmark, &subject)?, time(benchmark, &baseline)?);
+        // The first pass warms caches and allocator.
+        if run > 0 {
+            times.0.push(pair.0);
+            times.1.push(pair.1);
+        }
+    }
+    Ok(figures(benchmark, median(times.0), median(times.1)))
+}
+
+fn figures(benchmark: &Benchmark, subject: Duration, baseline: Duration) -> Figures {
+    let items = f64::from(u32::try_from(benchmark.items).unwrap_or(u32::MAX));
+    let nanoseconds = |time: Duration| time.as_secs_f64() * 1e9 / items;
+    Figures {
+        name: benchmark.name,
+        baseline: benchmark.baseline_name,
+        items: benchmark.items,
+        items_per_second: items / subject.as_secs_f64(),
+        nanoseconds_per_item: nanoseconds(subject),
+        baseline_nanoseconds_per_item: nanoseconds(baseline),
+        ratio: subject.as_secs_f64() / baseline.as_secs_f64(),
+    }
+}
+
+fn time(benchmark: &Benchmark, pass: &Pass) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let seen = pass()?;
+    let elapsed = start.elapsed();
+    ensure!(seen == benchmark.items, "{}: a pass saw {seen} items of {}", benchmark.name, benchmark.items);
+    Ok(elapsed)
+}
+
+/// The middle one of an odd number of times.
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_and_the_figures_are_right() {
+        let times = [30, 10, 20].map(Duration::from_millis).to_vec();
+        assert_eq!(median(times), Duration::from_millis(20));
+        let benchmark = Benchmark {
+            name: "x",
+            baseline_name: "y",
+            items: 1_000,
+            prepare: || (Box::new(|| Ok(1_000)), Box::new(|| Ok(1_000))),
+        };
+        let figures = figures(&benchmark, Duration::from_millis(2), Duration::from_millis(1));
+        assert!((figures.items_per_second - 500_000.0).abs() < 1e-6, "{figures:?}");
+        assert!((figures.nanoseconds_per_item - 2_000.0).abs() < 1e-6, "{figures:?}");
+        assert!((figures.ratio - 2.0).abs() < 1e-9, "{figures:?}");
+    }
+
+    #[test]
+    fn a_pass_that_loses_items_is_an_error() {
+        let lossy = Benchmark {
+            name: "x",
+            baseline_name: "y",
+            items: 10,
+            prepare: || (Box::new(|| Ok(9)), Box::new(|| Ok(10))),
+        };
+        assert_eq!(measure(&lossy).unwrap_err().to_string(), "x: a pass saw 9 items of 10");
+    }
+}

@@ -1,0 +1,45 @@
+//! Where things are: the workspace, the cache outside it, cargo. The one place of xtask that reads the
+//! environment.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context;
+
+/// Paths that tasks work with.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    /// The repository's root.
+    pub(crate) root: PathBuf,
+    /// `$BERTH_CACHE`, else `$HOME/.cache/berth`: everything fetched or built, by version.
+    pub(crate) cache: PathBuf,
+    /// The user's home directory.
+    pub(crate) home: PathBuf,
+    /// The cargo that runs this.
+    pub(crate) cargo: OsString,
+}
+
+impl Workspace {
+    /// Reads the environment.
+    #[expect(clippy::disallowed_methods, reason = "the one place of xtask that reads the environment")]
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        let home = PathBuf::from(env::var_os("HOME").context("HOME is not set")?);
+        let cache = env::var_os("BERTH_CACHE")
+            .filter(|cache| !cache.is_empty())
+            .map_or_else(|| home.join(".cache/berth"), PathBuf::from);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Ok(Self { root: root.to_owned(), cache, home, cargo })
+    }
+
+    /// A command that runs at the workspace's root.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root);
+        command
+    }
+}
