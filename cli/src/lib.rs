@@ -1,1 +1,5 @@
 //! The berth command.
+
+pub mod output;
+pub mod render;
+pub mod text;
