@@ -27,9 +27,15 @@ pub(super) struct TrackedFile {
     pub(super) text: String,
 }
 
-/// Every tracked file that is text (UTF-8) and still there.
+/// every file of the repository that is text (UTF-8) and still there.
 pub(super) fn tracked_files(workspace: &Workspace) -> anyhow::Result<Vec<TrackedFile>> {
-    let listed = capture(workspace.command("git").args(["ls-files", "-z"]))?;
+    let listed = capture(workspace.command("git").args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]))?;
     let read = |path: &str| {
         let text = String::from_utf8(fs::read(workspace.root.join(path)).ok()?).ok()?;
         Some(TrackedFile { path: path.to_owned(), text })

@@ -1,0 +1,40 @@
+# Everything that is fetched or built is cached by version outside the clone, in $BERTH_CACHE.
+BERTH_CACHE ?= $(HOME)/.cache/berth
+CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
+export BERTH_CACHE CARGO_TARGET_DIR
+
+.DEFAULT_GOAL := help
+.PHONY: help build opencode run test soak check gen bench fmt clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build all programs, unoptimised
+	cargo build --workspace
+
+opencode: ## fetch the pinned opencode into the cache; prints its path
+	@deploy/opencode/install.sh
+
+run: build opencode ## try it: one prompt through a real opencode with a scripted model, no key needed
+	@scripts/demo.sh "$(CARGO_TARGET_DIR)/debug/berth"
+
+test: opencode ## run all tests, quick sizes; ends with "N passed, N failed"
+	@cargo xtask test
+
+soak: opencode ## run all tests at full size, and write a report to docs/soak/
+	@cargo xtask test --soak
+
+check: ## formatting, lints, generated files, licences, scripts, workflows, the tree
+	@cargo xtask check
+
+gen: ## write the generated files (CLI reference, OpenAPI document)
+	@cargo xtask gen
+
+bench: ## run the benchmarks, optimised
+	@cargo xtask bench
+
+fmt: ## format the code
+	cargo fmt --all
+
+clean: ## delete what was built; what was fetched stays in the cache
+	cargo clean
