@@ -84,9 +84,9 @@ fn run_program(
     run_shown(workspace.command(program).args(arguments))
 }
 
-/// Runs shellcheck on every tracked file that starts as a shell script.
+/// Runs shellcheck on every file that starts as a shell script.
 fn check_shell(workspace: &Workspace) -> anyhow::Result<()> {
-    let scripts: Vec<String> = tree::tracked_files(workspace)?
+    let scripts: Vec<String> = tree::repository_files(workspace)?
         .into_iter()
         .filter(|file| {
             file.text.starts_with("#!") && file.text.lines().next().is_some_and(|line| line.ends_with("sh"))
@@ -94,7 +94,7 @@ fn check_shell(workspace: &Workspace) -> anyhow::Result<()> {
         .map(|file| file.path)
         .collect();
     if scripts.is_empty() {
-        bail!("no shell script is tracked, though there should be some");
+        bail!("no shell script was found, though there should be some");
     }
     capture(workspace.command("shellcheck").arg("--version"))
         .context("shellcheck is missing: install it (apt-get install shellcheck)")?;

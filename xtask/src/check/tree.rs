@@ -1,5 +1,5 @@
-//! What no tracked file may hold: the host of a package registry, an absolute path of the machine it was written
-//! on, an address in a lock file. Pure but for reading the tracked files.
+//! What no file of the repository may hold: the host of a package registry, an absolute path of the machine it was
+//! written on, an address in a lock file. Pure but for reading the files.
 
 use std::fs;
 
@@ -18,35 +18,30 @@ const REGISTRY_HOSTS: [(&str, &str); 7] = [
     ("deb", "debian"),
 ];
 
-/// A tracked text file.
+/// A text file of the repository.
 #[derive(Debug)]
-pub(super) struct TrackedFile {
+pub(super) struct TextFile {
     /// Relative to the repository's root.
     pub(super) path: String,
     /// Its text.
     pub(super) text: String,
 }
 
-/// every file of the repository that is text (UTF-8) and still there.
-pub(super) fn tracked_files(workspace: &Workspace) -> anyhow::Result<Vec<TrackedFile>> {
-    let listed = capture(workspace.command("git").args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]))?;
+/// Every file that is tracked, or would be by `git add`, and is text (UTF-8).
+pub(super) fn repository_files(workspace: &Workspace) -> anyhow::Result<Vec<TextFile>> {
+    let tracked_or_new = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let listed = capture(workspace.command("git").args(tracked_or_new))?;
     let read = |path: &str| {
         let text = String::from_utf8(fs::read(workspace.root.join(path)).ok()?).ok()?;
-        Some(TrackedFile { path: path.to_owned(), text })
+        Some(TextFile { path: path.to_owned(), text })
     };
     Ok(listed.split_terminator('\0').filter_map(read).collect())
 }
 
-/// Fails with every finding in the tracked files.
+/// Fails with every finding.
 pub(super) fn check(workspace: &Workspace) -> anyhow::Result<()> {
     let forbidden = Forbidden::new(&[&workspace.home, &workspace.root].map(|path| path.to_string_lossy()));
-    let files = tracked_files(workspace)?;
+    let files = repository_files(workspace)?;
     let findings: Vec<String> = files.iter().flat_map(|file| forbidden.find_in(file)).collect();
     if !findings.is_empty() {
         bail!("{} findings\n  {}", findings.len(), findings.join("\n  "));
@@ -68,7 +63,7 @@ impl Forbidden {
         Self { hosts: REGISTRY_HOSTS.map(|(first, second)| format!("{first}.{second}")).to_vec(), paths }
     }
 
-    fn find_in(&self, file: &TrackedFile) -> Vec<String> {
+    fn find_in(&self, file: &TextFile) -> Vec<String> {
         let is_npm_lock = file.path.ends_with("package-lock.json");
         let mut findings = Vec::new();
         for (index, line) in file.text.lines().enumerate() {
@@ -101,7 +96,7 @@ mod tests {
 
     fn findings(path: &str, text: &str) -> Vec<String> {
         let forbidden = Forbidden::new(&["/", "/home/somebody", "/builds/berth/"]);
-        forbidden.find_in(&TrackedFile { path: path.to_owned(), text: text.to_owned() })
+        forbidden.find_in(&TextFile { path: path.to_owned(), text: text.to_owned() })
     }
 
     #[test]
