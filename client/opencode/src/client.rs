@@ -111,8 +111,8 @@ impl<'a> Call<'a> {
         self.query("directory", directory)
     }
 
-    fn query(mut self, name: &'static str, value: impl ToString) -> Self {
-        self.query.push((name, value.to_string()));
+    fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
         self
     }
 }

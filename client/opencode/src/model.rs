@@ -238,7 +238,7 @@ pub struct ToolState {
 }
 
 /// A tool call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolPart {
     /// Id that the model gave it.
     #[serde(rename = "callID")]

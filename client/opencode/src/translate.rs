@@ -1,15 +1,71 @@
-//! Makes a session's log out of opencode's events. Pure.
+//! Makes a session's log, and exactly one end of each turn, out of opencode's events. Pure: no IO and no clock.
+//!
+//! A [`SessionTranslator`] is fed every event of the session's directory and keeps little: of the turn that runs, which
+//! messages are its steps, how much of each part is in the log, which requests are open. It is stored with the log, so
+//! that it may be stopped and resumed after any event.
+//!
+//! # Which messages are the turn's
+//!
+//! Assistant messages that were made after our prompt, except answers to our earlier prompts: opencode may insert
+//! messages of its own (a compaction, say), so the parent need not be our prompt. Of subagents only the requests for
+//! permissions and answers are shown, as requests of the session.
+//!
+//! # When a turn has ended
+//!
+//! It has started (our prompt was seen, then busy or an assistant message), its last assistant message is completed,
+//! and the session was said to be idle after that. An idle without a completed message is a doubt
+//! ([`SessionTranslator::in_doubt`]): reconciling settles it. An error while the session works on is no end. After an
+//! abort, the abort must have returned too, since opencode finishes the message while it answers.
+//!
+//! # How an end is named
+//!
+//! | what was seen last | outcome |
+//! |---|---|
+//! | finish `stop` | succeeded, `end_turn` |
+//! | finish `length`, `MessageOutputLengthError` | succeeded, `max_tokens` |
+//! | finish `content-filter`, `ContentFilterError` | succeeded, `refusal` |
+//! | finish `tool-calls`, a permission was rejected or a question dismissed | failed, `PermissionRejected` |
+//! | finish `tool-calls` otherwise | failed, `OpencodeError` |
+//! | finish `unknown` or `other` | failed, `ProviderStreamIncomplete` |
+//! | the same three times running, without a tool call | aborted, then failed, `ProviderStreamIncomplete` |
+//! | `MessageAbortedError`, or neither finish nor error | cancelled, whoever aborted it |
+//! | `APIError` 401 or 403, `ProviderAuthError` | failed, `ProviderUnauthorized` |
+//! | `APIError` 429 | failed, `RateLimited` |
+//! | `APIError` 413 or words about the context, `ContextOverflowError` | failed, `ContextOverflow` |
+//! | any other `APIError`, finish `error` | failed, `ProviderError` |
+//! | `UnknownError` "Model not found" | failed, `ModelNotFound` |
+//! | `UnknownError` "Agent not found" | failed, `AgentNotFound` |
+//! | another error before the start | failed, `PromptRejected` |
+//! | any other error | failed, `OpencodeError` |
+//! | opencode exited | failed, `OpencodeExited` |
+//!
+//! A cancel that was wanted makes it cancelled, unless the turn had come to an end of its own (a finish of its own, or
+//! an error other than the abort).
+
+use std::collections::VecDeque;
 
 use berth_wire::{
     event::EventPayload,
-    turn::{TurnError, TurnOutcome},
+    turn::{TurnError, TurnErrorReason, TurnOutcome},
 };
 use serde::{Deserialize, Serialize};
 
+use self::{asks::Asks, dispatch::extend, text::Source, turn::Turn};
 use crate::{
     event::GlobalEvent,
     model::{MessageWithParts, PermissionRequest, QuestionRequest, SessionStatus},
 };
+
+mod asks;
+mod dispatch;
+mod family;
+mod outcome;
+mod text;
+mod tool;
+mod turn;
+
+/// How many messages of earlier turns are remembered, so that late news of them is told apart.
+const EARLIER_LIMIT: usize = 64;
 
 /// Where the session's turn stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,80 +106,176 @@ pub struct Snapshot {
 }
 
 /// The translation of one session: feed it every event, and keep it with the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionTranslator {
     root: String,
+    /// The title that was told last.
+    title: Option<String>,
+    /// Our prompts, and their steps, of turns that have ended.
+    earlier: VecDeque<String>,
+    /// The last turn ended by a `session.error`; opencode repeats that with a stack trace, even after idle.
+    echo_due: bool,
+    asks: Asks,
+    turn: Option<Box<Turn>>,
 }
 
-#[expect(clippy::todo, unused_variables, reason = "signatures first")]
 impl SessionTranslator {
     /// For the session of opencode with this id (`ses_...`).
     pub fn new(root: &str) -> Self {
-        Self { root: root.to_owned() }
+        Self {
+            root: root.to_owned(),
+            title: None,
+            earlier: VecDeque::new(),
+            echo_due: false,
+            asks: Asks::default(),
+            turn: None,
+        }
     }
 
-    /// A prompt is about to be handed over under this message id.
+    /// A prompt is about to be handed over under this message id. Store the state before handing it over. A turn that
+    /// has not ended is forgotten without an end: that is a fault of the caller.
     pub fn begin_turn(&mut self, user_message_id: &str) {
-        todo!()
+        self.turn = Some(Box::new(Turn::new(user_message_id)));
     }
 
     /// Where the turn stands.
     pub fn phase(&self) -> TurnPhase {
-        todo!()
+        match &self.turn {
+            None => TurnPhase::Idle,
+            Some(turn) if turn.is_started() => TurnPhase::Started,
+            Some(_) => TurnPhase::Admitted,
+        }
     }
 
-    /// Somebody wants the turn cancelled.
+    /// Somebody wants the turn cancelled. May be called at any time, and again; without a turn it does nothing.
     pub fn request_cancel(&mut self) {
-        todo!()
+        if let Some(turn) = &mut self.turn {
+            turn.request_cancel();
+        }
     }
 
-    /// An abort is wanted, can work, and was not sent.
+    /// An abort is wanted, can work, and was not sent. Never true before the start, when opencode would answer it and
+    /// run the prompt all the same.
     pub fn abort_due(&self) -> bool {
-        todo!()
+        self.turn.as_ref().is_some_and(|turn| turn.abort_due())
     }
 
     /// The abort is being sent.
     pub fn abort_sent(&mut self) {
-        todo!()
+        if let Some(turn) = &mut self.turn {
+            turn.abort_sent();
+        }
     }
 
-    /// The abort could not be delivered; it is due again.
+    /// The abort got no answer, or whoever sent it is gone: it is due again. Call it after resuming, too.
     pub fn abort_failed(&mut self) {
-        todo!()
+        if let Some(turn) = &mut self.turn {
+            turn.abort_failed();
+        }
     }
 
     /// The abort was answered.
     pub fn abort_returned(&mut self) -> Vec<Translation> {
-        todo!()
+        let mut out = Vec::new();
+        if let Some(turn) = &mut self.turn {
+            turn.abort_returned();
+        }
+        self.check_end(&mut out);
+        out
     }
 
-    /// Opencode is idle but the turn's end is not proved: reconcile, not more often than once a second.
+    /// opencode was said to be idle, but nothing proves the turn's end: when this lasts, read a [`Snapshot`] and
+    /// [`Self::reconcile`], not more often than once a second. It takes three before an unproved end is believed.
     pub fn in_doubt(&self) -> bool {
-        todo!()
+        self.turn.as_ref().is_some_and(|turn| turn.in_doubt())
     }
 
-    /// Takes the next event of the directory's stream; others than the session's are ignored.
+    /// Takes the next event. Events of other sessions, and the door's own, change nothing.
     pub fn apply(&mut self, event: &GlobalEvent) -> Vec<Translation> {
-        todo!()
+        let mut out = Vec::new();
+        self.on_event(&event.event, &mut out);
+        self.check_endless(&mut out);
+        self.check_end(&mut out);
+        out
     }
 
-    /// Events may have been missed.
+    /// Events may have been missed: text parts that are open wait for their whole text. [`Self::reconcile`] next.
     pub fn mark_gap(&mut self) {
-        todo!()
+        if let Some(turn) = &mut self.turn {
+            turn.texts.mark_gap();
+        }
     }
 
-    /// Takes the state that was read after a gap.
+    /// Takes the state that was read after a gap or in doubt.
     pub fn reconcile(&mut self, snapshot: &Snapshot) -> Vec<Translation> {
-        todo!()
+        let mut out = Vec::new();
+        for message in &snapshot.messages {
+            self.on_message(&message.info, &mut out);
+            for part in &message.parts {
+                self.on_part(part, Source::Snapshot, &mut out);
+            }
+        }
+        self.reconcile_asks(snapshot, &mut out);
+        if let Some(turn) = &mut self.turn {
+            turn.texts.gap_closed();
+        }
+        self.on_status(snapshot.status.as_ref().unwrap_or(&SessionStatus::Idle), &mut out);
+        self.check_endless(&mut out);
+        if let Some(outcome) = self.turn.as_mut().and_then(|turn| turn.end_by_snapshot()) {
+            self.end(outcome, &mut out);
+        }
+        out
     }
 
-    /// opencode ended.
+    /// opencode ended, for the reason in `detail`. Text that was streamed stays: nothing streams it anew. Before the
+    /// start, the prompt may instead be handed over again to the next run of opencode; then do not call this.
     pub fn serve_exited(&mut self, detail: &str) -> Vec<Translation> {
-        todo!()
+        let message = format!(
+            "opencode ended in the middle of the turn ({detail}). What it had said is kept, and nothing was run again. \
+             Send another prompt to go on."
+        );
+        self.fail(outcome::error(TurnErrorReason::OpencodeExited, message))
     }
 
-    /// The turn cannot be brought to an end otherwise: ends it with this error.
+    /// The turn cannot be brought to an end otherwise: ends it with this error. Without a turn it does nothing.
     pub fn fail(&mut self, error: TurnError) -> Vec<Translation> {
-        todo!()
+        let mut out = Vec::new();
+        self.end(outcome::failed(error), &mut out);
+        out
     }
+
+    fn check_endless(&mut self, out: &mut Vec<Translation>) {
+        if let Some(error) = self.turn.as_mut().and_then(|turn| turn.see_endless()) {
+            out.push(Translation::Abort(error));
+        }
+    }
+
+    fn check_end(&mut self, out: &mut Vec<Translation>) {
+        if let Some(outcome) = self.turn.as_ref().and_then(|turn| turn.proven_end()) {
+            self.end(outcome, out);
+        }
+    }
+
+    /// The one place where a turn ends.
+    fn end(&mut self, mut outcome: TurnOutcome, out: &mut Vec<Translation>) {
+        let Some(mut turn) = self.turn.take() else { return };
+        extend(out, self.asks.drop_all());
+        extend(out, turn.tools.fail_open("The turn ended before this tool did."));
+        outcome.usage = turn.usage();
+        self.echo_due |= turn.ended_by_report();
+        let messages = std::iter::once(turn.user_message()).chain(turn.step_ids());
+        self.earlier.extend(messages.map(str::to_owned));
+        let excess = self.earlier.len().saturating_sub(EARLIER_LIMIT);
+        self.earlier.drain(..excess);
+        out.push(Translation::Ended(outcome));
+    }
+}
+
+/// The first line, bounded, for titles.
+fn one_line(text: &str) -> String {
+    const LIMIT: usize = 160;
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let cut = line.chars().count() > LIMIT || line.len() < text.trim().len();
+    let short: String = line.chars().take(LIMIT).collect();
+    if cut { format!("{short}…") } else { short }
 }

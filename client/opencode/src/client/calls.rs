@@ -100,7 +100,7 @@ impl OpencodeClient {
         limit: u32,
     ) -> Result<Vec<MessageWithParts>, ClientError> {
         let path = ["session", session, "message"];
-        self.read(Call::get(&path).directory(directory).query("limit", limit)).await
+        self.read(Call::get(&path).directory(directory).query("limit", limit.to_string())).await
     }
 
     /// What the directory's sessions do; idle ones are absent.

@@ -34,7 +34,7 @@ pub enum EnsuredHow {
 }
 
 /// A session that exists.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ensured {
     /// The session.
     pub session: SessionInfo,
@@ -64,7 +64,7 @@ impl OpencodeClient {
     /// The directory's newest sessions. An empty list proves nothing: sessions are hidden when the directory's
     /// repository was removed or made anew.
     pub async fn list_sessions(&self, directory: &str) -> Result<Vec<SessionInfo>, ClientError> {
-        self.read(Call::get(&["session"]).directory(directory).query("limit", LIST_LIMIT)).await
+        self.read(Call::get(&["session"]).directory(directory).query("limit", LIST_LIMIT.to_string())).await
     }
 
     /// Sees to it that the session exists: the known one, else one that was made for `new.berth_session_id` before,

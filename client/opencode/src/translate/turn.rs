@@ -1,0 +1,378 @@
+//! One turn: what was seen of it, and whether that proves its end. Pure.
+
+use berth_wire::turn::{TurnError, TurnErrorReason, TurnOutcome, Usage};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    family::Family,
+    outcome::{self, Ending},
+    text::Texts,
+    tool::Tools,
+};
+use crate::model::{MessageInfo, SessionStatus, Tokens};
+
+/// Steps that are kept one by one; of older ones only the usage is.
+const KEPT_STEPS: usize = 32;
+/// Steps running without a finish reason and without a tool call, after which the turn is aborted: opencode 1.18.33
+/// calls the model again for ever (128 calls in 17 s were measured).
+const UNKNOWN_FINISH_LIMIT: usize = 3;
+/// Snapshots running that show an idle session without proof of the turn's end, after which it ends all the same.
+const DOUBT_LIMIT: u8 = 3;
+
+/// What is known of the session's idleness since the turn started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Idle {
+    /// It works, as far as was seen.
+    No,
+    /// It was idle before the last step completed: on errors opencode says idle first, and once more at the end; it
+    /// may also be the late second idle of the turn before.
+    Early,
+    /// It is idle, and the last step did not change since.
+    Seen,
+}
+
+/// How far an abort has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Abort {
+    None,
+    Sent,
+    Returned,
+}
+
+/// One call of the model, which is one assistant message of opencode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Step {
+    id: String,
+    completed: bool,
+    finish: Option<String>,
+    error: Option<Ending>,
+    tokens: Tokens,
+    cost: f64,
+    /// A compaction's summary, which is not shown.
+    summary: bool,
+}
+
+/// A turn that has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Turn {
+    /// Message id of our prompt.
+    user: String,
+    /// When opencode stored it, in milliseconds of its clock; absent until it was seen.
+    user_created: Option<i64>,
+    started: bool,
+    idle: Idle,
+    doubts: u8,
+    steps: Vec<Step>,
+    /// Id of the newest step that is no longer kept.
+    retired: Option<String>,
+    retired_usage: Option<Usage>,
+    /// A `session.error` that has not turned out to be the end.
+    error: Option<Ending>,
+    rejected: bool,
+    cancel: bool,
+    verdict: Option<TurnError>,
+    abort: Abort,
+    last_retry: Option<(u64, i64)>,
+    pub(super) texts: Texts,
+    pub(super) tools: Tools,
+    pub(super) family: Family,
+}
+
+impl Turn {
+    pub(super) fn new(user: &str) -> Self {
+        Self {
+            user: user.to_owned(),
+            user_created: None,
+            started: false,
+            idle: Idle::No,
+            doubts: 0,
+            steps: Vec::new(),
+            retired: None,
+            retired_usage: None,
+            error: None,
+            rejected: false,
+            cancel: false,
+            verdict: None,
+            abort: Abort::None,
+            last_retry: None,
+            texts: Texts::default(),
+            tools: Tools::default(),
+            family: Family::default(),
+        }
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        self.started
+    }
+
+    pub(super) fn user_message(&self) -> &str {
+        &self.user
+    }
+
+    pub(super) fn prompt_seen(&self) -> bool {
+        self.user_created.is_some()
+    }
+
+    pub(super) fn see_prompt(&mut self, created: i64) {
+        self.user_created.get_or_insert(created);
+    }
+
+    /// True the first time.
+    pub(super) fn start(&mut self) -> bool {
+        !std::mem::replace(&mut self.started, true)
+    }
+
+    pub(super) fn request_cancel(&mut self) {
+        self.cancel = true;
+    }
+
+    pub(super) fn abort_due(&self) -> bool {
+        self.started && (self.cancel || self.verdict.is_some()) && self.abort == Abort::None
+    }
+
+    pub(super) fn abort_sent(&mut self) {
+        self.abort = Abort::Sent;
+    }
+
+    pub(super) fn abort_failed(&mut self) {
+        if self.abort == Abort::Sent {
+            self.abort = Abort::None;
+        }
+    }
+
+    pub(super) fn abort_returned(&mut self) {
+        self.abort = Abort::Returned;
+    }
+
+    pub(super) fn in_doubt(&self) -> bool {
+        self.started && self.idle != Idle::No
+    }
+
+    /// A permission was rejected or a question dismissed.
+    pub(super) fn see_rejection(&mut self) {
+        self.rejected = true;
+    }
+
+    /// The message is a step of this turn whose parts are shown.
+    pub(super) fn shows(&self, message: &str) -> bool {
+        self.steps.iter().any(|step| step.id == message && !step.summary)
+    }
+
+    /// The message is a step of this turn that has not completed.
+    pub(super) fn is_open_step(&self, message: &str) -> bool {
+        self.steps.iter().any(|step| step.id == message && !step.completed)
+    }
+
+    /// Ids of the steps that are kept.
+    pub(super) fn step_ids(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(|step| step.id.as_str())
+    }
+
+    /// The assistant message belongs to this turn: it answers our prompt, or was made after it and answers no earlier
+    /// prompt of ours. opencode inserts messages of its own in a turn, so the parent need not be our prompt.
+    pub(super) fn owns(&self, info: &MessageInfo, is_earlier: impl Fn(&str) -> bool) -> bool {
+        let retired = self.retired.as_deref().is_some_and(|retired| info.id.as_str() <= retired);
+        if retired || is_earlier(&info.id) {
+            return false;
+        }
+        let parent = info.parent_id.as_deref();
+        parent == Some(self.user.as_str())
+            || (self.user_created.is_some_and(|created| info.time.created >= created)
+                && !parent.is_some_and(is_earlier))
+    }
+
+    /// Takes the state of a step; true when it is a new one.
+    pub(super) fn see_step(&mut self, info: &MessageInfo) -> bool {
+        let completed = info.time.completed.is_some();
+        let error = info.error.as_ref().map(|error| outcome::of_error(error, info.time.completed));
+        if let Some(step) = self.steps.iter_mut().find(|step| step.id == info.id) {
+            if completed && !step.completed {
+                self.doubts = 0;
+                self.idle = if self.idle == Idle::No { Idle::No } else { Idle::Early };
+            }
+            step.completed |= completed;
+            step.finish = info.finish.clone().or_else(|| step.finish.take());
+            step.error = error.or_else(|| step.error.take());
+            (step.tokens, step.cost) = (info.tokens, info.cost);
+            return false;
+        }
+        self.idle = Idle::No;
+        self.doubts = 0;
+        self.steps.push(Step {
+            id: info.id.clone(),
+            completed,
+            finish: info.finish.clone(),
+            error,
+            tokens: info.tokens,
+            cost: info.cost,
+            summary: info.is_summary(),
+        });
+        self.steps.sort_by(|a, b| a.id.cmp(&b.id));
+        self.retire();
+        true
+    }
+
+    /// The message was removed.
+    pub(super) fn forget_step(&mut self, message: &str) {
+        self.steps.retain(|step| step.id != message);
+    }
+
+    /// Keeps the state small: of steps that are long done only the usage is of interest.
+    fn retire(&mut self) {
+        while self.steps.len() > KEPT_STEPS {
+            let step = &self.steps[0];
+            if !step.completed || !self.texts.is_settled(&step.id) || !self.tools.is_settled(&step.id) {
+                return;
+            }
+            let step = self.steps.remove(0);
+            self.retired_usage = Some(added(self.retired_usage.unwrap_or_default(), &step));
+            self.texts.forget(&step.id);
+            self.tools.forget(&step.id);
+            self.retired = Some(step.id);
+        }
+    }
+
+    /// The session works; returns an error that was reported and turned out not to be the end.
+    pub(super) fn see_busy(&mut self) -> Option<TurnError> {
+        self.idle = Idle::No;
+        self.doubts = 0;
+        match self.error.take() {
+            Some(Ending::Failed(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// True unless this retry was told already.
+    pub(super) fn see_retry(&mut self, status: &SessionStatus) -> bool {
+        let SessionStatus::Retry { attempt, next, .. } = status else { return false };
+        self.last_retry.replace((*attempt, *next)) != Some((*attempt, *next))
+    }
+
+    /// The session is idle. Means nothing before the start.
+    pub(super) fn see_idle(&mut self) {
+        if self.started {
+            self.idle = Idle::Seen;
+        }
+    }
+
+    /// Something went wrong in the session; the first word counts, later ones repeat it with a stack trace.
+    pub(super) fn see_error(&mut self, ending: Ending) {
+        self.error.get_or_insert(ending);
+    }
+
+    /// The verdict that the turn must be aborted, the first time that it is due.
+    pub(super) fn see_endless(&mut self) -> Option<TurnError> {
+        let endless = |step: &&Step| {
+            step.completed
+                && step.error.is_none()
+                && matches!(step.finish.as_deref(), Some("unknown" | "other"))
+                && !self.tools.has_calls(&step.id)
+        };
+        let running = self.steps.iter().rev().take_while(endless).count();
+        if running < UNKNOWN_FINISH_LIMIT || self.verdict.is_some() {
+            return None;
+        }
+        self.verdict = Some(outcome::stream_incomplete());
+        self.verdict.clone()
+    }
+
+    /// It has started, nothing goes on as far as was seen, and nothing may have been missed.
+    fn is_quiet(&self) -> bool {
+        self.started && self.idle == Idle::Seen && self.abort != Abort::Sent && !self.texts.has_gap()
+    }
+
+    /// The outcome, if what was seen proves the end.
+    pub(super) fn proven_end(&self) -> Option<TurnOutcome> {
+        if !self.is_quiet() {
+            return None;
+        }
+        match self.steps.last() {
+            Some(step) if step.completed => Some(self.outcome_of(step)),
+            Some(_) => None,
+            None => match &self.error {
+                Some(ending) => Some(self.outcome_without_step(ending.clone())),
+                None => (self.abort == Abort::Returned).then(|| self.outcome_without_step(Ending::Aborted)),
+            },
+        }
+    }
+
+    /// As [`Self::proven_end`] after a snapshot, which may have been read while the session went on: tool calls as the
+    /// last word are no proof then. After a few snapshots without one the turn ends as far as it can be told.
+    pub(super) fn end_by_snapshot(&mut self) -> Option<TurnOutcome> {
+        let last = self.steps.last();
+        let stopped_short = last.is_some_and(|step| {
+            let by_rejection = self.tools.ended_by_rejection(&step.id);
+            step.error.is_none() && step.finish.as_deref() == Some("tool-calls") && !by_rejection
+        });
+        if !stopped_short && let Some(outcome) = self.proven_end() {
+            return Some(outcome);
+        }
+        if !self.is_quiet() {
+            return None;
+        }
+        self.doubts += 1;
+        (self.doubts >= DOUBT_LIMIT).then(|| self.doubtful_end())
+    }
+
+    fn doubtful_end(&self) -> TurnOutcome {
+        match self.steps.last() {
+            Some(step) if step.completed => self.outcome_of(step),
+            _ => {
+                let left_open = || {
+                    let message =
+                        "opencode went idle and left its answer open. Send another prompt to go on.";
+                    Ending::Failed(outcome::error(TurnErrorReason::OpencodeError, message))
+                };
+                self.outcome_without_step(self.error.clone().unwrap_or_else(left_open))
+            }
+        }
+    }
+
+    fn outcome_of(&self, step: &Step) -> TurnOutcome {
+        if let Some(ending) = &step.error {
+            let by_itself = *ending != Ending::Aborted;
+            return if by_itself { ending.clone().into_outcome() } else { self.interrupted(Ending::Aborted) };
+        }
+        let rejected = self.rejected || self.tools.ended_by_rejection(&step.id);
+        match outcome::of_finish(step.finish.as_deref(), rejected) {
+            ending @ Ending::Stopped(_) => ending.into_outcome(),
+            ending => self.interrupted(ending),
+        }
+    }
+
+    fn outcome_without_step(&self, ending: Ending) -> TurnOutcome {
+        let aborted = self.abort == Abort::Returned || ending == Ending::Aborted;
+        if aborted { self.interrupted(ending) } else { ending.into_outcome() }
+    }
+
+    /// The turn did not come to an end of its own: our reason for the abort, if there was one, else `ending`.
+    fn interrupted(&self, ending: Ending) -> TurnOutcome {
+        match &self.verdict {
+            Some(verdict) => outcome::failed(verdict.clone()),
+            None if self.cancel && self.abort == Abort::Returned => TurnOutcome::cancelled(),
+            None => ending.into_outcome(),
+        }
+    }
+
+    /// True when the end was told by `session.error` alone, which opencode repeats a little later.
+    pub(super) fn ended_by_report(&self) -> bool {
+        self.steps.is_empty() && self.error.is_some()
+    }
+
+    /// Tokens and cost of the steps; none when there was no step.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.steps.iter().fold(self.retired_usage, |usage, step| Some(added(usage.unwrap_or_default(), step)))
+    }
+}
+
+fn added(usage: Usage, step: &Step) -> Usage {
+    let tokens = &step.tokens;
+    Usage {
+        input_tokens: usage.input_tokens.saturating_add(tokens.input),
+        output_tokens: usage.output_tokens.saturating_add(tokens.output),
+        reasoning_tokens: usage.reasoning_tokens.saturating_add(tokens.reasoning),
+        cache_read_tokens: usage.cache_read_tokens.saturating_add(tokens.cache.read),
+        cache_write_tokens: usage.cache_write_tokens.saturating_add(tokens.cache.write),
+        cost_usd: usage.cost_usd + step.cost,
+    }
+}
