@@ -9,7 +9,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use secrecy::SecretString;
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{serve::ServeState, upstream};
@@ -61,8 +61,8 @@ impl DoorConfig {
             start_wait: Duration::from_secs(30),
             ring_bytes: 32 * 1024 * 1024,
             heartbeat: Duration::from_secs(10),
-            head_wait: Duration::from_secs(120),
-            write_wait: Duration::from_secs(60),
+            head_wait: Duration::from_mins(2),
+            write_wait: Duration::from_mins(1),
             drain: Duration::from_secs(3),
             connections: 1024,
         }
@@ -108,6 +108,8 @@ pub async fn run(
     let result = connections::accept(listener, &door).await;
     door.shutdown.cancel();
     door.tracker.close();
-    door.tracker.wait().await;
+    if timeout(door.config.drain * 2, door.tracker.wait()).await.is_err() {
+        tracing::warn!(tasks = door.tracker.len(), "tasks of the door do not end");
+    }
     result
 }

@@ -118,11 +118,11 @@ pub struct Timings {
 impl Default for Timings {
     fn default() -> Self {
         Self {
-            start: Duration::from_secs(60),
+            start: Duration::from_mins(1),
             health: Duration::from_millis(500),
             backoff_first: Duration::from_secs(1),
             backoff_longest: Duration::from_secs(30),
-            stable: Duration::from_secs(60),
+            stable: Duration::from_mins(1),
             grace: Duration::from_secs(5),
             orphan_grace: Duration::from_secs(1),
         }
@@ -155,8 +155,8 @@ pub struct Exit {
     pub cause: ExitCause,
     /// For [`ExitCause::StartFailed`]: what went wrong, in words.
     pub detail: Option<String>,
-    /// The version it gave, when it was ended because Berth does not speak that one.
-    pub unsupported_version: Option<String>,
+    /// When it was ended because Berth does not speak its version: what it is, such as `version 2.0.0`.
+    pub unsupported: Option<String>,
     /// When it ended.
     pub at: Timestamp,
     /// Last lines of its output, at most a few KiB. It may hold what a tool printed: not for anonymous callers.

@@ -99,13 +99,11 @@ async fn drive(door: Arc<Door>, stream: TcpStream) {
         result = connection.as_mut() => result,
         () = door.shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            match timeout(door.config.drain, connection).await {
-                Ok(result) => result,
-                Err(_) => {
-                    tracing::info!("a connection is cut at shutdown");
-                    return;
-                }
-            }
+            let Ok(result) = timeout(door.config.drain, connection).await else {
+                tracing::info!("a connection is cut at shutdown");
+                return;
+            };
+            result
         }
     };
     if let Err(error) = result {

@@ -61,12 +61,11 @@ pub(super) fn probe(door: &Door) -> Response<DoorBody> {
         }
         // Why the last run ended is not for an anonymous caller.
         Gate::Starting => refuse(ProblemType::Starting, ""),
-        Gate::UnsupportedVersion(_) | Gate::Stopped => proxy::refuse_closed(door, &gate),
+        Gate::Unsupported(_) | Gate::Stopped => proxy::refuse_closed(door, &gate),
     }
 }
 
 /// Answers a caller with opencode's document.
-#[expect(clippy::result_large_err, reason = "the error is an answer that is sent as it is, once per request")]
 pub(super) async fn serve(door: &Door) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let passage = proxy::passage(door, Instant::now() + door.config.start_wait).await?;
     let cached = cached(door, &passage).await.map_err(|error| {

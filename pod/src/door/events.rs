@@ -175,7 +175,7 @@ fn encode(scope: &Scope, batch: &[Arc<Entry>]) -> Vec<u8> {
 /// An event of this connection alone, as opencode sends it.
 fn write_own(out: &mut Vec<u8>, scope: &Scope, kind: &str) {
     let payload = serde_json::json!({"id": journal::event_id(), "type": kind, "properties": {}});
-    write_event(out, None, None, &enveloped(scope, payload));
+    write_event(out, None, None, &enveloped(scope, &payload));
 }
 
 /// Tells that the stream goes on from now and not from the cursor. The frame's id is where it goes on.
@@ -184,10 +184,10 @@ fn write_resync(out: &mut Vec<u8>, scope: &Scope, resync: &Resync) {
     let event = DoorEvent::Resync { reason: resync.reason, oldest };
     let mut payload = event.to_global_json()["payload"].take();
     payload["id"] = journal::event_id().into();
-    write_event(out, Some(&resync.current.to_string()), None, &enveloped(scope, payload));
+    write_event(out, Some(&resync.current.to_string()), None, &enveloped(scope, &payload));
 }
 
-fn enveloped(scope: &Scope, payload: serde_json::Value) -> String {
+fn enveloped(scope: &Scope, payload: &serde_json::Value) -> String {
     match scope {
         Scope::Global => serde_json::json!({ "payload": payload }).to_string(),
         Scope::Directory(_) => payload.to_string(),

@@ -16,7 +16,7 @@ pub(super) enum Gate {
         boot_id: String,
     },
     /// opencode is of a version that Berth does not speak: requests are refused.
-    UnsupportedVersion(String),
+    Unsupported(String),
     /// opencode is stopped: requests are refused.
     Stopped,
 }

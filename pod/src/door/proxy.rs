@@ -49,21 +49,23 @@ pub(super) struct Passage {
 }
 
 /// Waits until requests may pass, at most to `deadline`; the error is the answer to the caller.
-#[expect(clippy::result_large_err, reason = "the error is an answer that is sent as it is, once per request")]
 pub(super) async fn passage(door: &Door, deadline: Instant) -> Result<Passage, Response<DoorBody>> {
     let mut gate = door.gate.clone();
+    let shutting_down = || Err(refuse(ProblemType::ShuttingDown, "The door closes."));
     let opened = tokio::select! {
-        () = door.shutdown.cancelled() => return Err(refuse(ProblemType::ShuttingDown, "The door closes.")),
+        biased;
+        () = door.shutdown.cancelled() => return shutting_down(),
         opened = timeout_at(deadline, gate.wait_for(|gate| *gate != Gate::Starting)) => opened,
     };
     let gate = match opened {
         Ok(Ok(gate)) => gate.clone(),
-        Ok(Err(_)) => Gate::Stopped,
+        // The subscription ends at shutdown alone.
+        Ok(Err(_)) => return shutting_down(),
         Err(_) => Gate::Starting,
     };
     match gate {
         Gate::Open { address, boot_id } => Ok(Passage { address, boot_id }),
-        Gate::Starting | Gate::UnsupportedVersion(_) | Gate::Stopped => Err(refuse_closed(door, &gate)),
+        Gate::Starting | Gate::Unsupported(_) | Gate::Stopped => Err(refuse_closed(door, &gate)),
     }
 }
 
@@ -71,9 +73,9 @@ pub(super) async fn passage(door: &Door, deadline: Instant) -> Result<Passage, R
 pub(super) fn refuse_closed(door: &Door, gate: &Gate) -> Response<DoorBody> {
     match gate {
         Gate::Stopped => refuse(ProblemType::Stopped, "It is not started again by itself."),
-        Gate::UnsupportedVersion(version) => {
+        Gate::Unsupported(seen) => {
             let detail =
-                format!("Berth speaks opencode 1.15 to 1.18, and this is {version}. Install one of those.");
+                format!("Berth speaks to opencode 1.15 to 1.18, and found {seen}. Install one of those.");
             refuse(ProblemType::UnsupportedVersion, detail)
         }
         Gate::Starting | Gate::Open { .. } => {
@@ -84,7 +86,6 @@ pub(super) fn refuse_closed(door: &Door, gate: &Gate) -> Response<DoorBody> {
 }
 
 /// Passes one request on and gives opencode's answer.
-#[expect(clippy::result_large_err, reason = "the error is an answer that is sent as it is, once per request")]
 pub(super) async fn forward(
     door: &Arc<Door>,
     mut request: Request<Incoming>,
@@ -113,7 +114,6 @@ pub(super) async fn forward(
 
 /// Connects to opencode, waiting for it to start. A connection that opencode refuses because it has just ended has
 /// carried nothing, so the request waits for the next start.
-#[expect(clippy::result_large_err, reason = "the error is an answer that is sent as it is, once per request")]
 async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Incoming>), Response<DoorBody>> {
     let deadline = Instant::now() + door.config.start_wait;
     loop {

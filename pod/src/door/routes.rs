@@ -26,7 +26,6 @@ pub(super) async fn handle(door: Arc<Door>, request: Request<Incoming>) -> Respo
     response
 }
 
-#[expect(clippy::result_large_err, reason = "the error is an answer that is sent as it is, once per request")]
 async fn dispatch(
     door: &Arc<Door>,
     request: Request<Incoming>,
@@ -71,7 +70,7 @@ fn unauthorized(caller: Caller) -> Response<DoorBody> {
 fn state(door: &Door) -> DoorState {
     let current = door.journal.current();
     let phase = match &*door.gate.borrow() {
-        Gate::Starting | Gate::UnsupportedVersion(_) => SandboxPhase::Starting,
+        Gate::Starting | Gate::Unsupported(_) => SandboxPhase::Starting,
         Gate::Open { .. } => SandboxPhase::Ready,
         Gate::Stopped => SandboxPhase::Stopped,
     };

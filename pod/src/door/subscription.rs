@@ -4,7 +4,14 @@
 //! heard. Events posted within 20 ms after opencode's `server.connected` can be lost, none was after 100 ms (measured
 //! on opencode 1.15.4 and 1.18.33): the gate opens after that.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use berth_wire::{
     door::DoorEvent,
@@ -79,23 +86,27 @@ impl Subscription<'_> {
         loop {
             let state = self.serve.borrow_and_update().clone();
             self.report_exit(&state);
-            let lives = match (state.phase, state.address) {
-                (ServePhase::Ready, Some(address)) => {
-                    self.follow(&state, address).await;
-                    timeout(PAUSE, self.serve.changed()).await.unwrap_or(Ok(())).is_ok()
-                }
-                _ => {
-                    self.gate.send_replace(closed(&state));
-                    self.serve.changed().await.is_ok()
-                }
+            let supervised = if let (ServePhase::Ready, Some(address)) = (state.phase, state.address) {
+                self.follow(&state, address).await;
+                self.pause(&state.boot_id).await
+            } else {
+                self.gate.send_replace(closed(&state));
+                self.serve.changed().await.is_ok()
             };
-            if !lives {
+            if !supervised {
                 let state = self.serve.borrow().clone();
                 self.report_exit(&state);
                 self.gate.send_replace(Gate::Stopped);
                 return;
             }
         }
+    }
+
+    /// After the stream of that run ended: waits for the news that the run is over, or a short while before it is
+    /// subscribed to again. Gives whether there still is a supervisor.
+    async fn pause(&mut self, boot_id: &str) -> bool {
+        let over = self.serve.wait_for(|state| is_over(state, boot_id));
+        timeout(PAUSE, over).await.map_or(true, |over| over.is_ok())
     }
 
     /// Journals the end of a run, once.
@@ -179,31 +190,38 @@ impl Subscription<'_> {
 
 /// The gate while opencode does not answer.
 fn closed(state: &ServeState) -> Gate {
-    let unsupported = state.last_exit.as_ref().and_then(|exit| exit.unsupported_version.clone());
+    let unsupported = state.last_exit.as_ref().and_then(|exit| exit.unsupported.clone());
     match (state.phase, unsupported) {
         (ServePhase::Stopped, _) => Gate::Stopped,
-        (ServePhase::Starting | ServePhase::Ready, Some(version)) => Gate::UnsupportedVersion(version),
+        (ServePhase::Starting | ServePhase::Ready, Some(seen)) => Gate::Unsupported(seen),
         (ServePhase::Starting | ServePhase::Ready, None) => Gate::Starting,
     }
 }
 
 /// Waits until that run is over, or its supervisor is gone, and gives the state then.
 async fn ends(serve: &mut watch::Receiver<ServeState>, boot_id: &str) -> ServeState {
-    let over = |state: &ServeState| state.phase != ServePhase::Ready || state.boot_id != boot_id;
-    match serve.wait_for(over).await.map(|state| state.clone()) {
+    match serve.wait_for(|state| is_over(state, boot_id)).await.map(|state| state.clone()) {
         Ok(state) => state,
         Err(_) => ServeState { phase: ServePhase::Stopped, ..serve.borrow().clone() },
     }
+}
+
+fn is_over(state: &ServeState, boot_id: &str) -> bool {
+    state.phase != ServePhase::Ready || state.boot_id != boot_id
 }
 
 fn keep(door: &Door, data: String) {
     match Frame::parse(data) {
         Ok(Some(frame)) => door.journal.append(frame),
         Ok(None) => {}
-        Err(error) => {
-            tracing::warn!(%error, "a frame of opencode's event stream is not an event and is dropped")
-        }
+        Err(error) => report_dropped(&error),
     }
+}
+
+fn report_dropped(error: &serde_json::Error) {
+    static DROPPED: AtomicU64 = AtomicU64::new(0);
+    let total = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    tracing::warn!(%error, total, "a frame of opencode's event stream is not an event and is dropped");
 }
 
 /// Opens the stream and waits for its first event.

@@ -17,7 +17,12 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ServeConfig, environment, health, log_file, output::Output};
+use super::{
+    ServeConfig, environment,
+    health::{self, Unsupported},
+    log_file,
+    output::Output,
+};
 
 /// How long the rest of the output is waited for after the end. A tool that lives on may hold the pipe open.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -31,9 +36,9 @@ pub(super) enum NotReady {
     /// It did not answer in time.
     #[error("it did not answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// It answers, but in a version that Berth does not speak.
-    #[error("its version {0} is not one that Berth speaks (1.15 to 1.18)")]
-    Version(String),
+    /// It answers, but is not what Berth speaks to.
+    #[error("Berth speaks to opencode 1.15 to 1.18, and found {0}")]
+    Unsupported(String),
 }
 
 /// What an answering opencode said of itself.
@@ -129,12 +134,12 @@ impl Process {
 pub(super) async fn ready(output: Output, config: &ServeConfig) -> Result<Ready, NotReady> {
     let answer = async {
         let address = output.address().await;
-        let version = health::wait(address, &config.password, config.timings.health).await;
-        Ready { address, version }
+        let version = health::wait(address, &config.password, config.timings.health).await?;
+        Ok(Ready { address, version })
     };
     match timeout(config.timings.start, answer).await {
-        Ok(ready) if health::speaks(&ready.version) => Ok(ready),
-        Ok(ready) => Err(NotReady::Version(ready.version)),
+        Ok(Ok(ready)) => Ok(ready),
+        Ok(Err(Unsupported { seen })) => Err(NotReady::Unsupported(seen)),
         Err(_) => Err(NotReady::Timeout(config.timings.start)),
     }
 }

@@ -192,8 +192,8 @@ fn set_exit(state: &mut ServeState, ended: Ended, detail: Option<String>, output
         signal: ended.status.and_then(|status| status.signal()),
         cause: ended.cause,
         detail,
-        unsupported_version: match ended.failure {
-            Some(NotReady::Version(version)) => Some(version),
+        unsupported: match ended.failure {
+            Some(NotReady::Unsupported(seen)) => Some(seen),
             Some(NotReady::Timeout(_)) | None => None,
         },
         at: Timestamp::now(),

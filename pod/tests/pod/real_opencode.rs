@@ -1,0 +1,1 @@
+//! Supervisor and door against a real opencode.
