@@ -1,3 +1,5 @@
 //! The berth command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    berth_cli::main()
+}

@@ -3,11 +3,10 @@
 
 use std::collections::HashMap;
 
-use agent_client_protocol_schema::v1 as acp;
 use berth_wire::{
     event::{
         EventPayload, Fold, PartReplaced, PermissionRequested, ProviderRetry, QuestionRequested, Resolution,
-        ResolvedBy, SessionEvent, Voice,
+        ResolvedBy, SessionEvent, Voice, acp,
     },
     turn::{TurnOutcome, TurnState, TurnStopReason},
 };
@@ -234,19 +233,14 @@ impl Renderer {
             EventPayload::TurnError(error) => {
                 self.line_after_words(pieces, Tone::Bad, clean_line(&error.message, 400));
             }
-            EventPayload::PermissionRequested(request) => {
-                for line in permission_lines(request) {
+            EventPayload::PermissionRequested(_) | EventPayload::QuestionRequested(_) => {
+                for line in request_lines(payload) {
                     self.line_after_words(pieces, Tone::Ask, line);
                 }
             }
             EventPayload::PermissionResolved(resolved) => {
                 let line = resolution_line(resolved.resolution, resolved.by);
                 self.line_after_words(pieces, Tone::Note, line);
-            }
-            EventPayload::QuestionRequested(request) => {
-                for line in question_lines(request) {
-                    self.line_after_words(pieces, Tone::Ask, line);
-                }
             }
             EventPayload::QuestionResolved(resolved) => {
                 let line = resolution_line(resolved.resolution, resolved.by);
@@ -333,6 +327,15 @@ fn plan_line(plan: &acp::Plan) -> String {
     let current = plan.entries.iter().find(|entry| entry.status == acp::PlanEntryStatus::InProgress);
     let current = current.map(|entry| format!(": {}", clean_line(&entry.content, TITLE_LIMIT)));
     format!("plan {done}/{}{}", plan.entries.len(), current.unwrap_or_default())
+}
+
+/// The lines that say what the agent asks for; none for other events.
+pub fn request_lines(payload: &EventPayload) -> Vec<String> {
+    match payload {
+        EventPayload::PermissionRequested(request) => permission_lines(request),
+        EventPayload::QuestionRequested(request) => question_lines(request),
+        _ => Vec::new(),
+    }
 }
 
 fn permission_lines(request: &PermissionRequested) -> Vec<String> {

@@ -167,13 +167,15 @@ impl BerthClient {
         self.json(self.call(Method::GET, &["v1", "turns", &turn.to_string()])).await
     }
 
-    /// `POST /v1/sessions/{id}/cancel`
+    /// `POST /v1/sessions/{id}/cancel`; sent again when the connection fails.
     pub async fn cancel(&self, session: Uuid, body: CancelRequest) -> Result<CancelResponse, ClientError> {
         let path = ["v1", "sessions", &session.to_string(), "cancel"];
-        self.json(self.call(Method::POST, &path).json(&body)).await
+        let attempt = || self.json(self.call(Method::POST, &path).json(&body));
+        attempt.retry(self.retry.builder()).when(ClientError::is_transient).await
     }
 
-    /// `POST /v1/sessions/{id}/permissions/{pid}`
+    /// `POST /v1/sessions/{id}/permissions/{pid}`; sent again when the connection fails, so that
+    /// [`AlreadyResolved`](berth_wire::problem::ProblemType::AlreadyResolved) can mean this very answer.
     pub async fn answer_permission(
         &self,
         session: Uuid,
@@ -181,10 +183,11 @@ impl BerthClient {
         answer: &PermissionAnswer,
     ) -> Result<(), ClientError> {
         let path = ["v1", "sessions", &session.to_string(), "permissions", permission_id];
-        self.done(self.call(Method::POST, &path).json(answer)).await
+        let attempt = || self.done(self.call(Method::POST, &path).json(answer));
+        attempt.retry(self.retry.builder()).when(ClientError::is_transient).await
     }
 
-    /// `POST /v1/sessions/{id}/questions/{qid}`
+    /// `POST /v1/sessions/{id}/questions/{qid}`; sent again like an answer to a permission request.
     pub async fn answer_question(
         &self,
         session: Uuid,
@@ -192,7 +195,8 @@ impl BerthClient {
         answer: &QuestionAnswer,
     ) -> Result<(), ClientError> {
         let path = ["v1", "sessions", &session.to_string(), "questions", question_id];
-        self.done(self.call(Method::POST, &path).json(answer)).await
+        let attempt = || self.done(self.call(Method::POST, &path).json(answer));
+        attempt.retry(self.retry.builder()).when(ClientError::is_transient).await
     }
 
     /// `GET /v1/sessions/{id}/events`: the log after event `after` (0: from the start), then live, for ever.

@@ -1,0 +1,112 @@
+#![expect(clippy::unwrap_in_result, reason = "the command lines of these tests parse")]
+
+use clap::Parser;
+use proptest::prelude::*;
+
+use super::*;
+
+const TERMINAL: Streams = Streams { input_terminal: true, out_terminal: true, err_terminal: true };
+const PIPES: Streams = Streams { input_terminal: false, out_terminal: false, err_terminal: false };
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    Environment::of(variables, Path::new("/here"))
+}
+
+fn config(line: &[&str], variables: &[(&str, &str)], streams: Streams) -> Result<Config, CliError> {
+    let args = Args::try_parse_from(["berth"].iter().chain(line)).unwrap();
+    Config::new(args, &environment(variables), streams)
+}
+
+fn run_config(line: &[&str], streams: Streams) -> RunConfig {
+    match config(line, &[("HOME", "/home/u")], streams).unwrap() {
+        Config::Run(config) => config,
+        other @ Config::Chat(_) => panic!("{other:?}"),
+    }
+}
+
+fn usage(line: &[&str]) -> (&'static str, String) {
+    match config(line, &[("HOME", "/home/u")], TERMINAL).unwrap_err() {
+        CliError::Usage { field, reason } => (field, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_prompt_comes_from_the_line_or_from_standard_input() {
+    let text = |text: &str| PromptSource::Text(text.to_owned());
+    assert_eq!(run_config(&["run", "fix", "it"], PIPES).prompt, text("fix it"));
+    assert_eq!(run_config(&["run", "-"], TERMINAL).prompt, PromptSource::StandardInput);
+    assert_eq!(run_config(&["run"], PIPES).prompt, PromptSource::StandardInput);
+    assert_eq!(usage(&["run"]).0, "PROMPT");
+    assert_eq!(usage(&["run", " ", "\t"]).0, "PROMPT");
+}
+
+#[test]
+fn somebody_is_asked_only_where_somebody_is() {
+    assert_eq!(run_config(&["run", "x"], TERMINAL).answers, AnswerPolicy::Ask);
+    assert_eq!(run_config(&["run", "x"], PIPES).answers, AnswerPolicy::Nobody);
+    assert_eq!(run_config(&["run", "-"], TERMINAL).answers, AnswerPolicy::Nobody);
+    let piped = Streams { out_terminal: false, ..TERMINAL };
+    assert_eq!(run_config(&["run", "x"], piped).answers, AnswerPolicy::Ask);
+    let unseen = Streams { err_terminal: false, ..piped };
+    assert_eq!(run_config(&["run", "x"], unseen).answers, AnswerPolicy::Nobody);
+    assert_eq!(run_config(&["run", "--allow", "x"], PIPES).answers, AnswerPolicy::Allow { person: false });
+    assert_eq!(run_config(&["run", "--deny", "x"], TERMINAL).answers, AnswerPolicy::Deny);
+}
+
+#[test]
+fn the_target_is_a_sandbox_or_a_session() {
+    let new =
+        |namespace: &str, name: &str| Target::New { namespace: namespace.to_owned(), name: name.to_owned() };
+    assert_eq!(run_config(&["run", "x"], PIPES).target, new("local", "default"));
+    assert_eq!(run_config(&["run", "--sandbox", "api", "x"], PIPES).target, new("local", "api"));
+    assert_eq!(run_config(&["run", "--sandbox", "team/api", "x"], PIPES).target, new("team", "api"));
+    let id = "0198f2c4-0000-7000-8000-000000000000";
+    assert_eq!(run_config(&["run", "--session", id, "x"], PIPES).target, Target::Resume(id.parse().unwrap()));
+    for bad in ["", "A", "a_b", "-a", "a-", "a/b/c", "/a", "a/", "ü", &"a".repeat(53)] {
+        let (field, reason) = usage(&["run", &format!("--sandbox={bad}"), "x"]);
+        assert_eq!(field, "--sandbox", "{bad}");
+        assert!(reason.contains("lower-case letters"), "{reason}");
+    }
+}
+
+#[test]
+fn data_is_where_the_user_keeps_state() {
+    let root = |line: &[&str], variables: &[(&str, &str)]| match config(line, variables, PIPES) {
+        Ok(Config::Run(config)) => Ok(config.server.state.root().to_owned()),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    };
+    let home = ("HOME", "/home/u");
+    assert_eq!(root(&["run", "x"], &[home]).unwrap(), Path::new("/home/u/.local/state/berth"));
+    assert_eq!(root(&["run", "x"], &[home, ("XDG_STATE_HOME", "/s")]).unwrap(), Path::new("/s/berth"));
+    let relative = [home, ("XDG_STATE_HOME", "s")];
+    assert_eq!(root(&["run", "x"], &relative).unwrap(), Path::new("/home/u/.local/state/berth"));
+    assert_eq!(root(&["run", "--data", "d", "x"], &[]).unwrap(), Path::new("/here/d"));
+    assert!(root(&["run", "x"], &[]).unwrap_err().contains("HOME"));
+}
+
+#[test]
+fn colour_can_be_declined() {
+    let color = |variables: &[(&str, &str)]| shape(&environment(variables), TERMINAL).color;
+    assert!(color(&[]));
+    assert!(color(&[("NO_COLOR", "")]));
+    assert!(!color(&[("NO_COLOR", "1")]));
+    assert!(!color(&[("TERM", "dumb")]));
+}
+
+proptest! {
+    #[test]
+    fn names_are_labels_or_refused(name in any::<String>()) {
+        let accepted = sandbox_name("--sandbox", &name).is_ok();
+        let label = name.len() <= 52 && !name.is_empty()
+            && name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-'))
+            && !name.starts_with('-') && !name.ends_with('-');
+        prop_assert_eq!(accepted, label);
+    }
+
+    #[test]
+    fn proper_names_are_accepted(name in "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?") {
+        prop_assert!(sandbox_name("--sandbox", &name).is_ok());
+    }
+}

@@ -1,0 +1,206 @@
+//! What can go wrong in the command, and the exit codes. Pure.
+
+use std::{io, path::PathBuf};
+
+use berth_client::ClientError;
+use berth_wire::turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason};
+use uuid::Uuid;
+
+/// How the command ended, for the shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: everything that was asked for was done.
+    Succeeded,
+    /// 1: the turn failed, or something here did.
+    Failed,
+    /// 2: the command line is wrong.
+    Usage,
+    /// 3: the turn was cancelled.
+    Cancelled,
+    /// 4: refused: a permission was rejected, the model declined, or the server did not accept the request.
+    Refused,
+    /// 5: no server can be reached.
+    Unreachable,
+}
+
+/// The table of exit codes, for `--help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  succeeded
+  1  failed
+  2  the command line is wrong
+  3  cancelled
+  4  refused: a permission was rejected, the model declined, or the server did not accept the request
+  5  no server can be reached";
+
+impl Exit {
+    /// The number that the shell sees.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Succeeded => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Cancelled => 3,
+            Self::Refused => 4,
+            Self::Unreachable => 5,
+        }
+    }
+
+    /// What the end of a turn means for the shell.
+    pub fn of(outcome: &TurnOutcome) -> Self {
+        let rejected =
+            outcome.error.as_ref().is_some_and(|error| error.reason == TurnErrorReason::PermissionRejected);
+        match outcome.state {
+            TurnState::Succeeded if outcome.stop_reason == Some(TurnStopReason::Refusal) => Self::Refused,
+            TurnState::Succeeded => Self::Succeeded,
+            TurnState::Cancelled => Self::Cancelled,
+            _ if rejected => Self::Refused,
+            TurnState::Failed | TurnState::Unknown | TurnState::Queued | TurnState::Running => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// Why the command could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// An argument, or a variable of the environment, has a value that cannot be used.
+    #[error("{field}: {reason}")]
+    Usage {
+        /// The argument or variable.
+        field: &'static str,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// The server, or the way to it, failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// No server is known.
+    #[error("no server is known: start one with `berth up`, or name one with --server and --token-file")]
+    NoServer,
+    /// A file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// The prompt cannot be read from standard input.
+    #[error("the prompt cannot be read from standard input")]
+    Input(#[source] io::Error),
+    /// What was to be shown cannot be written.
+    #[error("the output cannot be written")]
+    Output(#[source] io::Error),
+    /// The process's surroundings cannot be read.
+    #[error("the current directory cannot be read")]
+    Environment(#[source] io::Error),
+    /// The threads of this process cannot be started.
+    #[error("worker threads cannot be started")]
+    Runtime(#[source] io::Error),
+    /// The signals of this process cannot be listened to.
+    #[error("signal handlers cannot be set up")]
+    Signals(#[source] io::Error),
+    /// A cancelled turn did not come to its end.
+    #[error("the turn did not end within {seconds} s of its cancellation; it is turn {turn}")]
+    CancelTimeout {
+        /// The bound, in seconds.
+        seconds: u64,
+        /// The turn.
+        turn: Uuid,
+    },
+}
+
+impl CliError {
+    /// An argument that cannot be used.
+    pub fn usage(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::Usage { field, reason: reason.into() }
+    }
+
+    /// What it means for the shell.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Usage { .. } => Exit::Usage,
+            Self::NoServer => Exit::Unreachable,
+            Self::CancelTimeout { .. } => Exit::Cancelled,
+            Self::Client(error) if error.is_unreachable() => Exit::Unreachable,
+            Self::Client(error) => match error.problem() {
+                Some(problem) if problem.status < 500 => Exit::Refused,
+                _ => Exit::Failed,
+            },
+            Self::Read { .. }
+            | Self::BadFile { .. }
+            | Self::Input(_)
+            | Self::Output(_)
+            | Self::Environment(_)
+            | Self::Runtime(_)
+            | Self::Signals(_) => Exit::Failed,
+        }
+    }
+}
+
+/// The error and what brought it about, from the outside in, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_wire::problem::{Problem, ProblemType};
+
+    use super::*;
+
+    #[test]
+    fn outcomes_have_the_documented_codes() {
+        let failed = |reason| TurnOutcome::failed(reason, "why");
+        let cases = [
+            (TurnOutcome::succeeded(TurnStopReason::EndTurn), 0),
+            (TurnOutcome::succeeded(TurnStopReason::MaxTokens), 0),
+            (failed(TurnErrorReason::ProviderError), 1),
+            (TurnOutcome::cancelled(), 3),
+            (failed(TurnErrorReason::PermissionRejected), 4),
+            (TurnOutcome::succeeded(TurnStopReason::Refusal), 4),
+        ];
+        for (outcome, code) in cases {
+            assert_eq!(Exit::of(&outcome).code(), code, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_the_server_are_not_failures_of_the_server() {
+        let problem = |kind| CliError::Client(ClientError::Problem(Box::new(Problem::new(kind, ""))));
+        assert_eq!(problem(ProblemType::QueueFull).exit(), Exit::Refused);
+        assert_eq!(problem(ProblemType::Unauthorized).exit(), Exit::Refused);
+        assert_eq!(problem(ProblemType::Internal).exit(), Exit::Failed);
+        assert_eq!(problem(ProblemType::ShuttingDown).exit(), Exit::Unreachable);
+        assert_eq!(CliError::usage("--port", "no").exit(), Exit::Usage);
+    }
+
+    #[test]
+    fn a_chain_says_each_thing_once() {
+        let source = io::Error::other("disk on fire");
+        let error = CliError::Read { path: PathBuf::from("/x"), source };
+        assert_eq!(chain(&error), "/x cannot be read: disk on fire");
+    }
+}
