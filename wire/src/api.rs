@@ -60,6 +60,14 @@ pub struct CreateSession {
     pub title: Option<String>,
 }
 
+/// Body of `PATCH /v1/sessions/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenameSession {
+    /// Title, 1 to 200 characters.
+    pub title: String,
+}
+
 /// A conversation with the agent of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Session {

@@ -4,7 +4,7 @@
 //! Berth's own kinds. Chunks of text say in `_meta` which part they belong to and where they start in it, so that
 //! text is a fold: see [`Fold`].
 
-use agent_client_protocol_schema::v1 as acp;
+pub use agent_client_protocol_schema::v1 as acp;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};

@@ -50,8 +50,10 @@ pub enum TurnStopReason {
 pub enum TurnErrorReason {
     /// opencode ended in mid-turn; what had been streamed is kept, nothing was run again.
     OpencodeExited,
-    /// opencode never began the turn, or refused the prompt.
+    /// opencode refused the prompt.
     PromptRejected,
+    /// opencode took the prompt and never began the turn within its bound.
+    NotStarted,
     /// The sandbox's door could not be reached, or refused to serve.
     SandboxUnavailable,
     /// The model's provider answered with an error that is not one of the others.

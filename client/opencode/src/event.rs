@@ -137,6 +137,40 @@ pub enum Event {
     Unknown,
 }
 
+impl Event {
+    /// The session that the event is about, if it is about one.
+    pub fn session_id(&self) -> Option<&str> {
+        match self {
+            Self::SessionCreated(info) | Self::SessionUpdated(info) | Self::SessionDeleted(info) => {
+                Some(&info.id)
+            }
+            Self::SessionStatus { session_id, .. }
+            | Self::SessionIdle { session_id }
+            | Self::MessageRemoved { session_id, .. }
+            | Self::PartRemoved { session_id, .. }
+            | Self::PermissionReplied { session_id, .. }
+            | Self::QuestionReplied { session_id, .. }
+            | Self::QuestionRejected { session_id, .. }
+            | Self::TodoUpdated { session_id, .. } => Some(session_id),
+            Self::SessionError { session_id, .. } => session_id.as_deref(),
+            Self::MessageUpdated(info) => Some(&info.session_id),
+            Self::PartUpdated(part) => Some(&part.session_id),
+            Self::PartDelta(delta) => Some(&delta.session_id),
+            Self::PermissionAsked(request) => Some(&request.session_id),
+            Self::QuestionAsked(request) => Some(&request.session_id),
+            Self::ServerConnected | Self::ServerHeartbeat | Self::Door(_) | Self::Unknown => None,
+        }
+    }
+
+    /// The session that a session works for, when the event tells it.
+    pub fn parent_id(&self) -> Option<&str> {
+        match self {
+            Self::SessionCreated(info) | Self::SessionUpdated(info) => info.parent_id.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// More of a part's text.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PartDelta {

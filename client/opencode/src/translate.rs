@@ -154,6 +154,18 @@ impl SessionTranslator {
         }
     }
 
+    /// The turn must not go on, for a reason of the caller's: it ends with this error once opencode has stopped.
+    pub fn request_abort(&mut self, error: TurnError) {
+        if let Some(turn) = &mut self.turn {
+            turn.request_abort(error);
+        }
+    }
+
+    /// Somebody wants the turn to end: a person, the caller, or the translation itself.
+    pub fn abort_wanted(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.abort_wanted())
+    }
+
     /// An abort is wanted, can work, and was not sent. Never true before the start, when opencode would answer it and
     /// run the prompt all the same.
     pub fn abort_due(&self) -> bool {
@@ -188,6 +200,14 @@ impl SessionTranslator {
     /// [`Self::reconcile`], not more often than once a second. It takes three before an unproved end is believed.
     pub fn in_doubt(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.in_doubt())
+    }
+
+    /// The event is of this session or one of its subagents; [`Self::apply`] of any other changes nothing.
+    pub fn concerns(&self, event: &GlobalEvent) -> bool {
+        let related = |session: &str| {
+            session == self.root || self.turn.as_ref().is_some_and(|turn| turn.family.contains(session))
+        };
+        event.event.session_id().is_some_and(related) || event.event.parent_id().is_some_and(related)
     }
 
     /// Takes the next event. Events of other sessions, and the door's own, change nothing.
@@ -241,6 +261,13 @@ impl SessionTranslator {
     pub fn fail(&mut self, error: TurnError) -> Vec<Translation> {
         let mut out = Vec::new();
         self.end(outcome::failed(error), &mut out);
+        out
+    }
+
+    /// The prompt was never taken by opencode and is not wanted any more.
+    pub fn cancel_unsent(&mut self) -> Vec<Translation> {
+        let mut out = Vec::new();
+        self.end(TurnOutcome::cancelled(), &mut out);
         out
     }
 

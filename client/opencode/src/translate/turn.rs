@@ -126,8 +126,16 @@ impl Turn {
         self.cancel = true;
     }
 
+    pub(super) fn request_abort(&mut self, error: TurnError) {
+        self.verdict.get_or_insert(error);
+    }
+
+    pub(super) fn abort_wanted(&self) -> bool {
+        self.cancel || self.verdict.is_some()
+    }
+
     pub(super) fn abort_due(&self) -> bool {
-        self.started && (self.cancel || self.verdict.is_some()) && self.abort == Abort::None
+        self.started && self.abort_wanted() && self.abort == Abort::None
     }
 
     pub(super) fn abort_sent(&mut self) {

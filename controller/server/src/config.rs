@@ -1,0 +1,61 @@
+//! What the server is told at its start.
+
+use std::{path::PathBuf, time::Duration};
+
+use secrecy::SecretString;
+
+/// Configuration of a server with its own database.
+#[derive(Debug)]
+pub struct ServerConfig {
+    /// The SQLite file; made when absent.
+    pub database: PathBuf,
+    /// The bearer token that every caller must present.
+    pub token: SecretString,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Bounds on what callers may ask for and on what the server waits for.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Largest request body, in bytes.
+    pub body_bytes: usize,
+    /// Open turns per session, the running one included.
+    pub queue: i64,
+    /// From the prompt's POST to the first sign that opencode runs it; its boot is not counted.
+    pub start: Duration,
+    /// How long a queued prompt waits for a sandbox that cannot be reached, or whose opencode does not come up.
+    pub unreachable: Duration,
+    /// Wall clock of a turn, not counting the time that a person is waited for.
+    pub turn: Duration,
+    /// How long a permission or question waits before it is rejected.
+    pub ask: Duration,
+    /// How long the owner of a sandbox keeps its subscription with nothing to do.
+    pub linger: Duration,
+    /// Longest time for which deltas of one part are gathered before they are committed.
+    pub batch: Duration,
+    /// Interval of keepalive comments on event streams.
+    pub keepalive: Duration,
+    /// Longest time for a request that is not a stream.
+    pub request: Duration,
+    /// How long open requests may take when the server is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 1024 * 1024,
+            queue: 32,
+            start: Duration::from_mins(1),
+            unreachable: Duration::from_mins(2),
+            turn: Duration::from_mins(15),
+            ask: Duration::from_mins(15),
+            linger: Duration::from_mins(1),
+            batch: Duration::from_millis(40),
+            keepalive: Duration::from_secs(15),
+            request: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What stands before every handler: request ids, Host and Origin, the token, and a bound on time.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use berth_wire::problem::{Problem, ProblemType};
+use secrecy::{ExposeSecret, SecretString};
+use subtle::ConstantTimeEq;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::problem::{ApiError, problem_response};
+use crate::app::App;
+
+/// Response header that leads from an answer to the log.
+const REQUEST_ID: &str = "x-request-id";
+
+/// The bound on bodies, for messages about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimit(pub(super) usize);
+
+/// Gives each request an id, in the log, in a header, and in a problem document.
+pub(super) async fn identify(request: Request, next: Next) -> Response {
+    let id = Uuid::now_v7();
+    let span = tracing::info_span!("request", request_id = %id, method = %request.method(), path = request.uri().path());
+    let mut response = next.run(request).instrument(span).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        response = problem_response(problem.with("request_id", id.to_string()));
+    }
+    if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+/// Local mode listens on loopback, and a page in the user's browser can reach loopback too: a name that somebody
+/// else resolves to it (DNS rebinding), and a page of another origin, are refused.
+pub(super) async fn check_origin(request: Request, next: Next) -> Response {
+    let host = host_of(&request);
+    if !host.is_some_and(is_loopback) {
+        return refuse("Host", "is not localhost, 127.0.0.1 or [::1]");
+    }
+    if !origin_is_ours(request.headers()) {
+        return refuse("Origin", "is not this server's own");
+    }
+    next.run(request).await
+}
+
+fn refuse(header: &str, reason: &str) -> Response {
+    ApiError::new(ProblemType::ForbiddenOrigin, format!("{header} {reason}")).into_response()
+}
+
+fn host_of(request: &Request) -> Option<&str> {
+    let header = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    header.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let host = authority.parse::<http::uri::Authority>();
+    host.is_ok_and(|host| matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]"))
+}
+
+fn origin_is_ours(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return true };
+    let uri = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+    let authority = uri.as_ref().and_then(Uri::authority);
+    authority.is_some_and(|authority| is_loopback(authority.as_str()))
+}
+
+/// Requires `Authorization: Bearer <token>`.
+pub(super) async fn require_token(
+    State(token): State<Arc<SecretString>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let given = given.and_then(|value| value.split_once(' '));
+    let matches = given.is_some_and(|(scheme, given)| {
+        scheme.eq_ignore_ascii_case("bearer")
+            && bool::from(given.trim().as_bytes().ct_eq(token.expose_secret().as_bytes()))
+    });
+    if matches {
+        return next.run(request).await;
+    }
+    let detail = "send the header Authorization: Bearer <token>; `berth up` prints where the token's file is";
+    ApiError::new(ProblemType::Unauthorized, detail).into_response()
+}
+
+/// Ends a request that takes longer than its bound, slow bodies included.
+pub(super) async fn bound_time(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(BodyLimit(app.limits.body_bytes));
+    if let Ok(response) = tokio::time::timeout(app.limits.request, next.run(request)).await {
+        return response;
+    }
+    let seconds = app.limits.request.as_secs();
+    ApiError::new(ProblemType::RequestTimeout, format!("the bound is {seconds} s")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_are_hosts() {
+        for good in ["localhost", "localhost:7447", "127.0.0.1:1", "[::1]:7447"] {
+            assert!(is_loopback(good), "{good}");
+        }
+        for bad in [
+            "",
+            "evil.example",
+            "localhost.evil.example:80",
+            "127.0.0.1.evil.example",
+            "::1",
+            "a@localhost@b",
+        ] {
+            assert!(!is_loopback(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn foreign_origins_are_refused() {
+        let with = |origin: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ORIGIN, HeaderValue::from_str(origin).unwrap());
+            headers
+        };
+        assert!(origin_is_ours(&HeaderMap::new()));
+        assert!(origin_is_ours(&with("http://localhost:5173")));
+        assert!(!origin_is_ours(&with("https://evil.example")));
+        assert!(!origin_is_ours(&with("null")));
+    }
+}

@@ -1,0 +1,27 @@
+//! `/v1/sandboxes`
+
+use axum::{Json, extract::State};
+use berth_wire::{
+    api::{Page, Sandbox},
+    problem::Problem,
+};
+
+use super::problem::{ApiError, Segments};
+
+/// List sandboxes, by namespace and name, with what their doors say now.
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes",
+    responses((status = 200, body = Page<Sandbox>), (status = 401, body = Problem)))]
+pub(super) async fn list_sandboxes(State(app): State<super::State>) -> Json<Page<Sandbox>> {
+    Json(Page { items: app.list_sandboxes().await })
+}
+
+/// One sandbox, with what its door says now.
+#[utoipa::path(get, path = "/v1/sandboxes/{namespace}/{name}", tag = "sandboxes",
+    params(("namespace" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Sandbox), (status = 401, body = Problem), (status = 404, body = Problem)))]
+pub(super) async fn get_sandbox(
+    State(app): State<super::State>,
+    Segments((namespace, name)): Segments<(String, String)>,
+) -> Result<Json<Sandbox>, ApiError> {
+    Ok(Json(app.sandbox(&namespace, &name).await?))
+}

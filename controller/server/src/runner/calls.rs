@@ -1,0 +1,172 @@
+//! Calls to the door that the owner does not wait for. Each ends as a [`Done`]; each is bounded, by the client's own
+//! bounds and by a number of tries.
+
+use std::time::Duration;
+
+use berth_opencode::{
+    ClientError, Ensured, NewSession, OpencodeClient, Prompt, Snapshot,
+    model::{MessageWithParts, Role},
+};
+use uuid::Uuid;
+
+use super::asks::Reply;
+
+/// Tries of a call that may be repeated.
+const TRIES: u32 = 20;
+/// Pause between tries.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Messages read back at once; a turn of more steps than this is not brought back whole after a gap.
+const MESSAGES: u32 = 400;
+
+/// The end of a call.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The session that it was for.
+    pub(super) session: Uuid,
+    /// The turn that ran when it began.
+    pub(super) turn: Option<Uuid>,
+    /// What came of it.
+    pub(super) result: CallResult,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) enum CallResult {
+    /// opencode's session exists and is idle where that was asked, or not.
+    Ensured(Result<Ensured, EnsureError>),
+    /// The prompt was handed over, or not.
+    Posted(Result<(), ClientError>),
+    /// Whether opencode answered this prompt before.
+    Looked(Result<bool, ClientError>),
+    /// The abort was answered, or not.
+    Aborted(Result<(), ClientError>),
+    /// An ask was answered, or not.
+    Replied(String, Result<(), ClientError>),
+    /// opencode's session was deleted, or not.
+    Deleted(Result<(), ClientError>),
+}
+
+/// Why a session is not ready for a prompt.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EnsureError {
+    #[error("opencode's session could not be made sure of")]
+    Client(#[from] ClientError),
+    #[error("opencode still works on something in this session")]
+    Busy,
+}
+
+impl EnsureError {
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_transient(),
+            Self::Busy => true,
+        }
+    }
+}
+
+/// Sees to it that opencode has the session, and that it does nothing, where the turn before leaves that in doubt.
+pub(super) async fn ensure(
+    client: OpencodeClient,
+    directory: String,
+    known: Option<String>,
+    new: NewSession,
+    prove_idle: bool,
+) -> Result<Ensured, EnsureError> {
+    if prove_idle && let Some(known) = &known {
+        let status = client.session_status(&directory).await?;
+        if status.contains_key(known) {
+            return Err(EnsureError::Busy);
+        }
+    }
+    Ok(client.ensure_session(&directory, known.as_deref(), &new).await?)
+}
+
+/// Hands the prompt over, once.
+pub(super) async fn post(
+    client: OpencodeClient,
+    directory: String,
+    root: String,
+    prompt: Prompt,
+) -> Result<(), ClientError> {
+    client.send_prompt(&directory, &root, &prompt).await
+}
+
+/// Whether an assistant answered this prompt.
+pub(super) async fn look(
+    client: OpencodeClient,
+    directory: String,
+    root: String,
+    message_id: String,
+) -> Result<bool, ClientError> {
+    let messages = retry(|| client.list_messages(&directory, &root, MESSAGES)).await?;
+    let answers = |message: &MessageWithParts| {
+        message.info.role == Role::Assistant && message.info.parent_id.as_ref() == Some(&message_id)
+    };
+    Ok(messages.iter().any(answers))
+}
+
+/// Aborts what the session does, until that is answered.
+pub(super) async fn abort(
+    client: OpencodeClient,
+    directory: String,
+    root: String,
+) -> Result<(), ClientError> {
+    retry(|| client.abort(&directory, &root)).await
+}
+
+/// Answers an ask. An ask that opencode does not know was settled otherwise.
+pub(super) async fn reply(
+    client: OpencodeClient,
+    directory: String,
+    id: String,
+    reply: Reply,
+) -> Result<(), ClientError> {
+    retry(|| async {
+        match &reply {
+            Reply::Permission(reply, message) => {
+                client.reply_permission(&directory, &id, *reply, message.as_deref()).await
+            }
+            Reply::Question(Some(answers)) => client.reply_question(&directory, &id, answers).await,
+            Reply::Question(None) => client.reject_question(&directory, &id).await,
+        }
+    })
+    .await
+}
+
+/// Deletes opencode's session; one that is gone is deleted.
+pub(super) async fn delete(
+    client: OpencodeClient,
+    directory: String,
+    root: String,
+) -> Result<(), ClientError> {
+    match retry(|| client.delete_session(&directory, &root)).await {
+        Err(ClientError::NotFound { .. }) => Ok(()),
+        other => other,
+    }
+}
+
+/// What the translator needs after a gap. Status first: it must not be newer than the messages.
+pub(super) async fn snapshot(
+    client: &OpencodeClient,
+    directory: &str,
+    root: &str,
+) -> Result<Snapshot, ClientError> {
+    let mut status = client.session_status(directory).await?;
+    let permissions = client.list_permissions(directory).await?;
+    let questions = client.list_questions(directory).await?;
+    let messages = client.list_messages(directory, root, MESSAGES).await?;
+    Ok(Snapshot { messages, status: status.remove(root), permissions, questions })
+}
+
+async fn retry<T, F: Future<Output = Result<T, ClientError>>>(
+    mut call: impl FnMut() -> F,
+) -> Result<T, ClientError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match call().await {
+            Err(error) if error.is_transient() && tries < TRIES => tokio::time::sleep(PAUSE).await,
+            other => return other,
+        }
+    }
+}

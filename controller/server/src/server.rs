@@ -1,0 +1,66 @@
+//! Wiring: opens the store, starts the runners, serves HTTP, and ends all three in order.
+
+use std::{io, sync::Arc};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    app::App,
+    config::ServerConfig,
+    directory::SandboxDirectory,
+    http,
+    runner::Runners,
+    store::{SqliteStore, Store, StoreOpenError},
+};
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The database cannot be used.
+    #[error("the session store cannot be opened")]
+    Store(#[from] StoreOpenError),
+}
+
+/// Why the server ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The listener failed.
+    #[error("the HTTP listener failed")]
+    Serve(#[from] io::Error),
+}
+
+/// A server that is ready to run.
+pub struct Server {
+    config: ServerConfig,
+    store: Arc<dyn Store>,
+    directory: Arc<dyn SandboxDirectory>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Opens the store.
+    pub async fn open(config: ServerConfig, directory: Arc<dyn SandboxDirectory>) -> Result<Self, OpenError> {
+        let store = Arc::new(SqliteStore::open(&config.database).await?);
+        Ok(Self { config, store, directory })
+    }
+
+    /// Serves until `shutdown`; then ends event streams, lets open requests finish within their bound, stops the
+    /// runners where they stand (their state is in the store) and closes the store.
+    pub async fn run(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), RunError> {
+        let Self { config, store, directory } = self;
+        let limits = config.limits.clone();
+        let runners = Runners::start(&store, &directory, &limits, shutdown.child_token());
+        let app =
+            Arc::new(App { store: Arc::clone(&store), directory, limits, shutdown: shutdown.child_token() });
+        let served = http::serve(listener, app, config.token, shutdown).await;
+        runners.stop().await;
+        store.close().await;
+        Ok(served?)
+    }
+}

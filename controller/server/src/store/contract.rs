@@ -1,0 +1,356 @@
+//! What every store must keep to. Each test takes a store that is new and empty.
+
+use std::sync::Arc;
+
+use berth_wire::{
+    api::{PermissionDecision, PromptPart},
+    event::{EventPayload, PermissionRequested, Question, QuestionRequested, SessionEvent, Voice},
+    turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason},
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{
+    Answer, Answered, AskKind, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn, SandboxKey,
+    SessionCommit, SqliteStore, Store, StoreError,
+};
+
+fn sandbox() -> SandboxKey {
+    SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() }
+}
+
+async fn new_session(store: &dyn Store) -> Uuid {
+    let new = NewSession {
+        id: Uuid::now_v7(),
+        sandbox: sandbox(),
+        directory: "/workspace/work".to_owned(),
+        title: None,
+    };
+    store.create_session(new).await.unwrap().id
+}
+
+fn new_turn(session_id: Uuid, key: Option<&str>, text: &str) -> NewTurn {
+    NewTurn {
+        id: Uuid::now_v7(),
+        session_id,
+        prompt: vec![PromptPart::Text { text: text.to_owned() }],
+        caller: "me".to_owned(),
+        idempotency_key: key.map(str::to_owned),
+        body_hash: text.as_bytes().to_vec(),
+    }
+}
+
+async fn enqueue(store: &dyn Store, session: Uuid, text: &str) -> Uuid {
+    match store.enqueue_turn(new_turn(session, None, text), 100).await.unwrap() {
+        Enqueued::New(turn) => turn.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn commit(fence: i64, session_id: Uuid, events: Vec<NewEvent>, changes: Vec<Change>) -> Commit {
+    let session = SessionCommit { session_id, translator: Some("state".to_owned()), events, changes };
+    Commit {
+        sandbox: sandbox(),
+        fence,
+        cursor: Some("e-7".to_owned()),
+        boot_id: Some("boot".to_owned()),
+        sessions: vec![session],
+    }
+}
+
+fn text(offset: u64, text: &str) -> NewEvent {
+    NewEvent { turn_id: None, payload: EventPayload::chunk(Voice::Message, "p", offset, text) }
+}
+
+async fn log(store: &dyn Store, session: Uuid) -> Vec<SessionEvent> {
+    store.events_after(session, 0, 10_000).await.unwrap()
+}
+
+fn kinds(log: &[SessionEvent]) -> Vec<String> {
+    log.iter().map(|event| event.payload.to_parts().0).collect()
+}
+
+async fn sessions_are_listed_newest_first_and_renamed(store: Arc<dyn Store>) {
+    let (first, second) = (new_session(&*store).await, new_session(&*store).await);
+    let listed = store.list_sessions(&sandbox(), 10).await.unwrap();
+    assert_eq!(listed.iter().map(|session| session.id).collect::<Vec<_>>(), [second, first]);
+    assert_eq!(store.list_sessions(&sandbox(), 1).await.unwrap().len(), 1);
+    let renamed = store.rename_session(first, "mine").await.unwrap().unwrap();
+    assert_eq!(renamed.title.as_deref(), Some("mine"));
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let title = Change::Title { title: "opencode's".to_owned() };
+    for session in [first, second] {
+        store.commit(commit(fence, session, vec![], vec![title.clone()])).await.unwrap();
+    }
+    let title_of = |session: Uuid| {
+        let store = Arc::clone(&store);
+        async move { store.session(session).await.unwrap().unwrap().title }
+    };
+    assert_eq!(title_of(first).await.as_deref(), Some("mine"), "a person's title stays");
+    assert_eq!(title_of(second).await.as_deref(), Some("opencode's"));
+    assert_eq!(store.session(Uuid::now_v7()).await.unwrap(), None);
+    assert_eq!(store.rename_session(Uuid::now_v7(), "x").await.unwrap(), None);
+}
+
+async fn a_key_queues_once_whoever_races(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let mut posts = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let store = Arc::clone(&store);
+        posts.spawn(
+            async move { store.enqueue_turn(new_turn(session, Some("k"), "same"), 100).await.unwrap() },
+        );
+    }
+    let (mut new, mut ids) = (0, std::collections::HashSet::new());
+    while let Some(enqueued) = posts.join_next().await {
+        match enqueued.unwrap() {
+            Enqueued::New(turn) => {
+                new += 1;
+                ids.insert(turn.id);
+            }
+            Enqueued::Repeated(turn) => {
+                ids.insert(turn.id);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((new, ids.len()), (1, 1));
+    assert_eq!(kinds(&log(&*store, session).await), ["turn_queued"]);
+    let other = store.enqueue_turn(new_turn(session, Some("k"), "other"), 100).await.unwrap();
+    assert_eq!(other, Enqueued::KeyTaken);
+}
+
+async fn the_queue_is_bounded_and_ordered(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    for expected in 1..=3 {
+        let Enqueued::New(turn) = store.enqueue_turn(new_turn(session, None, "x"), 3).await.unwrap() else {
+            panic!("queue is not full yet")
+        };
+        assert_eq!((turn.ordinal, turn.state), (expected, TurnState::Queued));
+    }
+    assert_eq!(store.enqueue_turn(new_turn(session, None, "x"), 3).await.unwrap(), Enqueued::QueueFull);
+    let nobody = store.enqueue_turn(new_turn(Uuid::now_v7(), None, "x"), 3).await.unwrap();
+    assert_eq!(nobody, Enqueued::NoSession);
+}
+
+async fn seq_is_dense_however_many_write(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let mut writers = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            if number % 2 == 0 {
+                enqueue(&*store, session, "x").await;
+            } else {
+                store.commit(commit(fence, session, vec![text(0, "a"), text(1, "b")], vec![])).await.unwrap();
+            }
+        });
+    }
+    while let Some(writer) = writers.join_next().await {
+        writer.unwrap();
+    }
+    let log = log(&*store, session).await;
+    assert_eq!(log.iter().map(|event| event.seq).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
+    assert_eq!(store.session(session).await.unwrap().unwrap().last_seq, 30);
+    let page = store.events_after(session, 10, 5).await.unwrap();
+    assert_eq!(page.iter().map(|event| event.seq).collect::<Vec<_>>(), [11, 12, 13, 14, 15]);
+}
+
+async fn an_earlier_owner_writes_nothing(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let first = store.acquire(&sandbox()).await.unwrap();
+    store.commit(commit(first.fence, session, vec![text(0, "a")], vec![])).await.unwrap();
+    let second = store.acquire(&sandbox()).await.unwrap();
+    assert!(second.fence > first.fence);
+    assert_eq!((second.cursor.as_deref(), second.boot_id.as_deref()), (Some("e-7"), Some("boot")));
+    let late = store.commit(commit(first.fence, session, vec![text(1, "b")], vec![])).await;
+    assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
+    let gone = store.delete_session(&sandbox(), first.fence, session).await;
+    assert!(matches!(gone, Err(StoreError::Fenced)), "{gone:?}");
+    assert_eq!(log(&*store, session).await.len(), 1);
+}
+
+async fn a_turn_ends_once(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let turn_id = enqueue(&*store, session, "x").await;
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let started = Change::TurnStarted { turn_id, message_id: "msg_1".to_owned() };
+    store.commit(commit(fence, session, vec![], vec![started.clone()])).await.unwrap();
+    let again = store.commit(commit(fence, session, vec![text(0, "a")], vec![started])).await;
+    assert!(matches!(again, Err(StoreError::TurnNotQueued)), "{again:?}");
+    assert_eq!(log(&*store, session).await.len(), 1, "a refused commit leaves nothing");
+    let work = store.load_work(&sandbox()).await.unwrap();
+    assert_eq!(work[0].running.as_ref().unwrap().message_id.as_deref(), Some("msg_1"));
+    assert_eq!(work[0].translator.as_deref(), Some("state"));
+    let first = TurnOutcome::succeeded(TurnStopReason::EndTurn);
+    for outcome in [first, TurnOutcome::failed(TurnErrorReason::OpencodeError, "late")] {
+        let ended = Change::TurnEnded { turn_id, outcome };
+        store.commit(commit(fence, session, vec![], vec![ended])).await.unwrap();
+    }
+    let turn = store.turn(turn_id).await.unwrap().unwrap();
+    assert_eq!((turn.state, turn.stop_reason), (TurnState::Succeeded, Some(TurnStopReason::EndTurn)));
+    assert!(store.load_work(&sandbox()).await.unwrap().is_empty());
+}
+
+async fn cancel_ends_what_waits_and_marks_what_runs(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let (first, second, third) = (
+        enqueue(&*store, session, "1").await,
+        enqueue(&*store, session, "2").await,
+        enqueue(&*store, session, "3").await,
+    );
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let started = Change::TurnStarted { turn_id: first, message_id: "msg_1".to_owned() };
+    store.commit(commit(fence, session, vec![], vec![started])).await.unwrap();
+    assert_eq!(store.request_cancel(session, false).await.unwrap(), [first]);
+    let running = store.load_work(&sandbox()).await.unwrap().remove(0).running.unwrap();
+    assert!(running.cancel_requested, "a running turn gets a mark; its owner ends it");
+    assert_eq!(store.request_cancel(session, true).await.unwrap(), [first, second, third]);
+    for turn in [second, third] {
+        assert_eq!(store.turn(turn).await.unwrap().unwrap().state, TurnState::Cancelled);
+    }
+    let ended = kinds(&log(&*store, session).await).iter().filter(|kind| *kind == "turn_ended").count();
+    assert_eq!(ended, 2);
+    let open = store.session(session).await.unwrap().unwrap().open_turns;
+    assert_eq!(open, [first]);
+    assert!(store.request_cancel(Uuid::now_v7(), true).await.unwrap().is_empty());
+}
+
+fn permission() -> EventPayload {
+    EventPayload::PermissionRequested(PermissionRequested {
+        permission_id: "per_1".to_owned(),
+        permission: "bash".to_owned(),
+        patterns: vec!["ls -la".to_owned()],
+        always: vec!["ls *".to_owned()],
+        tool_call_id: None,
+        title: "ls -la".to_owned(),
+        metadata: Value::Null,
+        expires_at: None,
+    })
+}
+
+fn questions() -> EventPayload {
+    let question = |text: &str| Question {
+        question: text.to_owned(),
+        header: String::new(),
+        multiple: false,
+        options: vec![],
+    };
+    EventPayload::QuestionRequested(QuestionRequested {
+        question_id: "que_1".to_owned(),
+        questions: vec![question("A?"), question("B?")],
+        tool_call_id: None,
+    })
+}
+
+async fn open_asks(store: &dyn Store) -> (Uuid, i64) {
+    let session = new_session(store).await;
+    let turn_id = enqueue(store, session, "x").await;
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let expires_at = Timestamp::now() + SignedDuration::from_mins(5);
+    let open =
+        |id: &str, kind, request| Change::AskOpened { id: id.to_owned(), kind, turn_id, expires_at, request };
+    let changes =
+        vec![open("per_1", AskKind::Permission, permission()), open("que_1", AskKind::Question, questions())];
+    store.commit(commit(fence, session, vec![], changes)).await.unwrap();
+    (session, fence)
+}
+
+async fn an_ask_is_answered_once(store: Arc<dyn Store>) {
+    let (session, fence) = open_asks(&*store).await;
+    let decide = |decision| Answer::Permission { decision, message: None };
+    let answer = |id: &'static str, answer: Answer| {
+        let store = Arc::clone(&store);
+        async move { store.answer_ask(session, id, answer).await.unwrap() }
+    };
+    assert_eq!(answer("per_2", decide(PermissionDecision::Once)).await, Answered::NotFound);
+    assert_eq!(
+        answer("que_1", decide(PermissionDecision::Once)).await,
+        Answered::NotFound,
+        "of another kind"
+    );
+    assert_eq!(answer("per_1", decide(PermissionDecision::Always)).await, Answered::Accepted);
+    assert_eq!(answer("per_1", decide(PermissionDecision::Always)).await, Answered::Accepted, "said again");
+    assert_eq!(answer("per_1", decide(PermissionDecision::Reject)).await, Answered::Conflict);
+    let work = store.load_work(&sandbox()).await.unwrap().remove(0);
+    let asked = work.asks.iter().find(|ask| ask.id == "per_1").unwrap();
+    assert_eq!(asked.answer, Some(decide(PermissionDecision::Always)));
+    assert_eq!(work.rules.len(), 1, "always leaves a rule");
+    let resolved = Change::AskResolved { id: "per_1".to_owned() };
+    store.commit(commit(fence, session, vec![], vec![resolved])).await.unwrap();
+    assert_eq!(answer("per_1", decide(PermissionDecision::Once)).await, Answered::Conflict, "too late");
+    assert_eq!(store.load_work(&sandbox()).await.unwrap()[0].asks.len(), 1);
+}
+
+async fn an_answer_of_the_wrong_shape_leaves_the_question_open(store: Arc<dyn Store>) {
+    let (session, _) = open_asks(&*store).await;
+    let answers = |answers: &[&str]| Answer::Question {
+        answers: Some(answers.iter().map(|&answer| vec![answer.to_owned()]).collect()),
+    };
+    let short = store.answer_ask(session, "que_1", answers(&["x"])).await.unwrap();
+    assert_eq!(short, Answered::WrongCount { questions: 2 });
+    let right = store.answer_ask(session, "que_1", answers(&["x", "free text"])).await.unwrap();
+    assert_eq!(right, Answered::Accepted);
+}
+
+async fn a_deleted_session_is_gone_at_once_and_then_for_good(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let turn = enqueue(&*store, session, "x").await;
+    assert!(store.request_delete(session).await.unwrap());
+    assert!(!store.request_delete(session).await.unwrap());
+    assert_eq!(store.session(session).await.unwrap(), None);
+    assert_eq!(store.turn(turn).await.unwrap(), None);
+    assert!(store.list_sessions(&sandbox(), 10).await.unwrap().is_empty());
+    assert_eq!(store.enqueue_turn(new_turn(session, None, "x"), 9).await.unwrap(), Enqueued::NoSession);
+    assert!(store.load_work(&sandbox()).await.unwrap()[0].deleted, "its owner still has to end it");
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    store.delete_session(&sandbox(), fence, session).await.unwrap();
+    assert!(store.load_work(&sandbox()).await.unwrap().is_empty());
+    assert!(log(&*store, session).await.is_empty());
+}
+
+async fn readers_and_owners_are_woken(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let (mut log, mut work) = (store.watch_session(session), store.watch_work(&sandbox()));
+    enqueue(&*store, session, "x").await;
+    assert!(log.has_changed().unwrap() && work.has_changed().unwrap());
+    log.borrow_and_update();
+    work.borrow_and_update();
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    store.commit(commit(fence, session, vec![text(0, "a")], vec![])).await.unwrap();
+    assert!(log.has_changed().unwrap());
+}
+
+/// One test for each property, on each store.
+macro_rules! contract {
+    ($($property:ident),+ $(,)?) => {
+        mod sqlite {
+            use super::*;
+
+            $(
+                #[tokio::test]
+                async fn $property() {
+                    let folder = tempfile::tempdir().unwrap();
+                    let store = SqliteStore::open(&folder.path().join("berth.db")).await.unwrap();
+                    super::$property(Arc::new(store)).await;
+                }
+            )+
+        }
+    };
+}
+
+contract!(
+    sessions_are_listed_newest_first_and_renamed,
+    a_key_queues_once_whoever_races,
+    the_queue_is_bounded_and_ordered,
+    seq_is_dense_however_many_write,
+    an_earlier_owner_writes_nothing,
+    a_turn_ends_once,
+    cancel_ends_what_waits_and_marks_what_runs,
+    an_ask_is_answered_once,
+    an_answer_of_the_wrong_shape_leaves_the_question_open,
+    a_deleted_session_is_gone_at_once_and_then_for_good,
+    readers_and_owners_are_woken,
+);

@@ -1,0 +1,317 @@
+//! The store on SQLite, for local mode and for one replica. One connection writes, several read (WAL), so writers
+//! wait for each other here and never meet `SQLITE_BUSY`.
+
+use std::{path::Path, time::Duration};
+
+use async_trait::async_trait;
+use berth_wire::{
+    api::{Session, Turn},
+    event::SessionEvent,
+};
+use jiff::Timestamp;
+use sqlx::{
+    Sqlite, SqlitePool, Transaction,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::{
+    Answer, Answered, Commit, Enqueued, NewSession, NewTurn, Ownership, SandboxKey, SessionWork, Store,
+    StoreError, signals::Signals,
+};
+
+mod owner;
+mod rows;
+mod wishes;
+
+/// Readers beside the one writer.
+const READERS: u32 = 4;
+/// Longest wait for the database file's lock, held by a copy or a person's tool.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// The store on one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    sessions: Signals<Uuid>,
+    work: Signals<SandboxKey>,
+}
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreOpenError {
+    /// The file cannot be opened or made.
+    #[error("cannot open the database {path}")]
+    Open {
+        /// The file.
+        path: String,
+        /// Why.
+        source: sqlx::Error,
+    },
+    /// The schema cannot be brought up to date.
+    #[error("cannot bring the database {path} up to date")]
+    Migrate {
+        /// The file.
+        path: String,
+        /// Why.
+        source: sqlx::migrate::MigrateError,
+    },
+}
+
+impl SqliteStore {
+    /// Opens the file, makes it when absent, and brings its schema up to date.
+    pub async fn open(path: &Path) -> Result<Self, StoreOpenError> {
+        let shown = path.display().to_string();
+        let failed = |source| StoreOpenError::Open { path: shown.clone(), source };
+        // NORMAL: after a kill of any process nothing is lost; after a power cut the last moments may be.
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .foreign_keys(true)
+            .busy_timeout(BUSY);
+        let one = SqlitePoolOptions::new().max_connections(1).acquire_timeout(BUSY * 3);
+        let writer = one.connect_with(options.clone()).await.map_err(failed)?;
+        sqlx::migrate!("../../migrations/sqlite")
+            .run(&writer)
+            .await
+            .map_err(|source| StoreOpenError::Migrate { path: shown.clone(), source })?;
+        let many = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(BUSY * 3);
+        let readers = many.connect_with(options.read_only(true)).await.map_err(failed)?;
+        Ok(Self { writer, readers, sessions: Signals::default(), work: Signals::default() })
+    }
+
+    /// A transaction that writes; nobody else writes until it ends.
+    async fn write(&self) -> Result<Transaction<'_, Sqlite>, StoreError> {
+        Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
+    }
+
+    async fn sandbox_of(
+        transaction: &mut Transaction<'_, Sqlite>,
+        session_id: Uuid,
+    ) -> Result<Option<SandboxKey>, StoreError> {
+        let row: Option<(String, String)> = sqlx::query_as(
+            "SELECT namespace, sandbox FROM build_session WHERE id = ? AND deleted_at IS NULL",
+        )
+        .bind(session_id)
+        .fetch_optional(&mut **transaction)
+        .await?;
+        Ok(row.map(|(namespace, name)| SandboxKey { namespace, name }))
+    }
+}
+
+/// Now, as it is stored.
+fn now() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn create_session(&self, new: NewSession) -> Result<Session, StoreError> {
+        sqlx::query(
+            "INSERT INTO build_session (id, namespace, sandbox, directory, title, title_fixed, created_at, updated_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5 IS NOT NULL, ?6, ?6)",
+        )
+        .bind(new.id)
+        .bind(&new.sandbox.namespace)
+        .bind(&new.sandbox.name)
+        .bind(&new.directory)
+        .bind(&new.title)
+        .bind(now())
+        .execute(&self.writer)
+        .await?;
+        self.session(new.id).await?.ok_or(StoreError::Database(sqlx::Error::RowNotFound))
+    }
+
+    async fn session(&self, id: Uuid) -> Result<Option<Session>, StoreError> {
+        let row: Option<rows::SessionRow> = sqlx::query_as(
+            "SELECT s.*, (SELECT json_group_array(lower(hex(id))) FROM (
+                 SELECT id FROM turn WHERE session_id = s.id AND state IN ('queued', 'running') ORDER BY ordinal
+             )) AS open_turns
+             FROM build_session s WHERE s.id = ? AND s.deleted_at IS NULL",
+        )
+        .bind(id)
+        .fetch_optional(&self.readers)
+        .await?;
+        row.map(Session::try_from).transpose()
+    }
+
+    async fn list_sessions(&self, sandbox: &SandboxKey, limit: i64) -> Result<Vec<Session>, StoreError> {
+        let rows: Vec<rows::SessionRow> = sqlx::query_as(
+            "SELECT s.*, (SELECT json_group_array(lower(hex(id))) FROM (
+                 SELECT id FROM turn WHERE session_id = s.id AND state IN ('queued', 'running') ORDER BY ordinal
+             )) AS open_turns
+             FROM build_session s
+             WHERE s.namespace = ? AND s.sandbox = ? AND s.deleted_at IS NULL ORDER BY s.id DESC LIMIT ?",
+        )
+        .bind(&sandbox.namespace)
+        .bind(&sandbox.name)
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.into_iter().map(Session::try_from).collect()
+    }
+
+    async fn rename_session(&self, id: Uuid, title: &str) -> Result<Option<Session>, StoreError> {
+        sqlx::query(
+            "UPDATE build_session SET title = ?, title_fixed = 1, updated_at = ? WHERE id = ? AND deleted_at IS NULL",
+        )
+        .bind(title)
+        .bind(now())
+        .bind(id)
+        .execute(&self.writer)
+        .await?;
+        self.session(id).await
+    }
+
+    async fn request_delete(&self, id: Uuid) -> Result<bool, StoreError> {
+        let mut transaction = self.write().await?;
+        let Some(sandbox) = Self::sandbox_of(&mut transaction, id).await? else { return Ok(false) };
+        sqlx::query("UPDATE build_session SET deleted_at = ? WHERE id = ?")
+            .bind(now())
+            .bind(id)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        self.sessions.notify(&id);
+        self.work.notify(&sandbox);
+        Ok(true)
+    }
+
+    async fn enqueue_turn(&self, new: NewTurn, queue_limit: i64) -> Result<Enqueued, StoreError> {
+        let session_id = new.session_id;
+        let mut transaction = self.write().await?;
+        let Some(sandbox) = Self::sandbox_of(&mut transaction, session_id).await? else {
+            return Ok(Enqueued::NoSession);
+        };
+        let enqueued = wishes::enqueue(&mut transaction, new, queue_limit).await?;
+        transaction.commit().await?;
+        if matches!(enqueued, Enqueued::New(_)) {
+            self.sessions.notify(&session_id);
+            self.work.notify(&sandbox);
+        }
+        Ok(enqueued)
+    }
+
+    async fn turn(&self, id: Uuid) -> Result<Option<Turn>, StoreError> {
+        let row: Option<rows::TurnRow> = sqlx::query_as(
+            "SELECT t.* FROM turn t JOIN build_session s ON s.id = t.session_id
+             WHERE t.id = ? AND s.deleted_at IS NULL",
+        )
+        .bind(id)
+        .fetch_optional(&self.readers)
+        .await?;
+        row.map(Turn::try_from).transpose()
+    }
+
+    async fn turns(&self, session_id: Uuid) -> Result<Vec<Turn>, StoreError> {
+        let rows: Vec<rows::TurnRow> =
+            sqlx::query_as("SELECT * FROM turn WHERE session_id = ? ORDER BY ordinal")
+                .bind(session_id)
+                .fetch_all(&self.readers)
+                .await?;
+        rows.into_iter().map(Turn::try_from).collect()
+    }
+
+    async fn request_cancel(&self, session_id: Uuid, queued: bool) -> Result<Vec<Uuid>, StoreError> {
+        let mut transaction = self.write().await?;
+        let Some(sandbox) = Self::sandbox_of(&mut transaction, session_id).await? else { return Ok(vec![]) };
+        let turns = wishes::cancel(&mut transaction, session_id, queued).await?;
+        transaction.commit().await?;
+        self.sessions.notify(&session_id);
+        self.work.notify(&sandbox);
+        Ok(turns)
+    }
+
+    async fn answer_ask(&self, session_id: Uuid, id: &str, answer: Answer) -> Result<Answered, StoreError> {
+        let mut transaction = self.write().await?;
+        let Some(sandbox) = Self::sandbox_of(&mut transaction, session_id).await? else {
+            return Ok(Answered::NotFound);
+        };
+        let answered = wishes::answer(&mut transaction, session_id, id, &answer).await?;
+        transaction.commit().await?;
+        self.work.notify(&sandbox);
+        Ok(answered)
+    }
+
+    async fn events_after(
+        &self,
+        session_id: Uuid,
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<SessionEvent>, StoreError> {
+        let rows: Vec<rows::EventRow> = sqlx::query_as(
+            "SELECT * FROM session_event WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        )
+        .bind(session_id)
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.into_iter().map(SessionEvent::try_from).collect()
+    }
+
+    fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {
+        self.sessions.subscribe(&session_id)
+    }
+
+    fn watch_work(&self, sandbox: &SandboxKey) -> watch::Receiver<u64> {
+        self.work.subscribe(sandbox)
+    }
+
+    async fn acquire(&self, sandbox: &SandboxKey) -> Result<Ownership, StoreError> {
+        let (fence, cursor, boot_id) = sqlx::query_as(
+            "INSERT INTO sandbox (namespace, name, fence) VALUES (?, ?, 1)
+             ON CONFLICT (namespace, name) DO UPDATE SET fence = fence + 1
+             RETURNING fence, cursor, boot_id",
+        )
+        .bind(&sandbox.namespace)
+        .bind(&sandbox.name)
+        .fetch_one(&self.writer)
+        .await?;
+        Ok(Ownership { fence, cursor, boot_id })
+    }
+
+    async fn load_work(&self, sandbox: &SandboxKey) -> Result<Vec<SessionWork>, StoreError> {
+        owner::load_work(&self.readers, sandbox).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<(), StoreError> {
+        let mut transaction = self.write().await?;
+        owner::commit(&mut transaction, &commit).await?;
+        transaction.commit().await?;
+        for session in commit.sessions.iter().filter(|session| !session.events.is_empty()) {
+            self.sessions.notify(&session.session_id);
+        }
+        Ok(())
+    }
+
+    async fn delete_session(&self, sandbox: &SandboxKey, fence: i64, id: Uuid) -> Result<(), StoreError> {
+        let mut transaction = self.write().await?;
+        owner::check_fence(&mut transaction, sandbox, fence).await?;
+        sqlx::query("DELETE FROM build_session WHERE id = ? AND deleted_at IS NOT NULL")
+            .bind(id)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.writer.close().await;
+        self.readers.close().await;
+    }
+}
+
+/// Reads a value that is stored by its name in JSON, such as a turn's state.
+fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, StoreError> {
+    Ok(serde_json::from_value(serde_json::Value::String(name.to_owned()))?)
+}
+
+/// The name by which a value is stored.
+fn to_name<T: serde::Serialize>(value: T) -> Result<String, StoreError> {
+    Ok(serde_json::to_string(&value)?.trim_matches('"').to_owned())
+}

@@ -1,0 +1,242 @@
+//! What a sandbox's owner reads and writes. Writes run inside a transaction of their caller.
+
+use berth_wire::event::{EventPayload, PAYLOAD_VERSION};
+use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
+use uuid::Uuid;
+
+use super::{
+    super::{
+        Change, Commit, NewEvent, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork,
+        StoreError,
+    },
+    now,
+    rows::{AskRow, TurnRow, timestamp},
+    wishes::end_turn,
+};
+
+type Tx<'a> = Transaction<'a, Sqlite>;
+
+#[derive(FromRow)]
+struct WorkRow {
+    id: Uuid,
+    directory: String,
+    title: Option<String>,
+    title_fixed: bool,
+    opencode_session_id: Option<String>,
+    translator: Option<String>,
+    deleted: bool,
+}
+
+pub(super) async fn load_work(
+    readers: &SqlitePool,
+    sandbox: &SandboxKey,
+) -> Result<Vec<SessionWork>, StoreError> {
+    let mut tx = readers.begin().await?;
+    let rows: Vec<WorkRow> = sqlx::query_as(
+        "SELECT id, directory, title, title_fixed, opencode_session_id, translator,
+             deleted_at IS NOT NULL AS deleted
+         FROM build_session s WHERE namespace = ? AND sandbox = ? AND (deleted_at IS NOT NULL OR EXISTS (
+             SELECT 1 FROM turn WHERE session_id = s.id AND state IN ('queued', 'running')))",
+    )
+    .bind(&sandbox.namespace)
+    .bind(&sandbox.name)
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut work = Vec::with_capacity(rows.len());
+    for row in rows {
+        work.push(load_session(&mut tx, row).await?);
+    }
+    Ok(work)
+}
+
+async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, StoreError> {
+    let running = fetch_oldest(tx, row.id, "running").await?;
+    let queued = fetch_oldest(tx, row.id, "queued").await?;
+    let asks: Vec<AskRow> = sqlx::query_as("SELECT * FROM ask WHERE session_id = ? AND resolved = 0")
+        .bind(row.id)
+        .fetch_all(&mut **tx)
+        .await?;
+    let rules: Vec<(String, String)> =
+        sqlx::query_as("SELECT permission, pattern FROM permission_rule WHERE session_id = ?")
+            .bind(row.id)
+            .fetch_all(&mut **tx)
+            .await?;
+    Ok(SessionWork {
+        id: row.id,
+        directory: row.directory,
+        title: row.title.filter(|_| row.title_fixed),
+        opencode_session_id: row.opencode_session_id,
+        translator: row.translator,
+        deleted: row.deleted,
+        running,
+        queued,
+        asks: asks.into_iter().map(open_ask).collect::<Result<_, _>>()?,
+        rules: rules
+            .into_iter()
+            .map(|(permission, pattern)| PermissionRule { permission, pattern })
+            .collect(),
+    })
+}
+
+async fn fetch_oldest(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    state: &str,
+) -> Result<Option<OpenTurn>, StoreError> {
+    let row: Option<TurnRow> = sqlx::query_as(
+        "SELECT * FROM turn WHERE session_id = ? AND state = ? AND state IN ('queued', 'running')
+         ORDER BY ordinal LIMIT 1",
+    )
+    .bind(session_id)
+    .bind(state)
+    .fetch_optional(&mut **tx)
+    .await?;
+    row.map(open_turn).transpose()
+}
+
+fn open_turn(row: TurnRow) -> Result<OpenTurn, StoreError> {
+    Ok(OpenTurn {
+        id: row.id,
+        prompt: serde_json::from_str(&row.prompt)?,
+        message_id: row.message_id,
+        cancel_requested: row.cancel_requested,
+        started_at: row.started_at.map(timestamp),
+    })
+}
+
+fn open_ask(row: AskRow) -> Result<OpenAsk, StoreError> {
+    Ok(OpenAsk {
+        id: row.id,
+        request: serde_json::from_str(&row.request)?,
+        expires_at: timestamp(row.expires_at),
+        answer: row.answer.as_deref().map(serde_json::from_str).transpose()?,
+    })
+}
+
+pub(super) async fn check_fence(tx: &mut Tx<'_>, sandbox: &SandboxKey, fence: i64) -> Result<(), StoreError> {
+    let held: Option<i64> = sqlx::query_scalar("SELECT fence FROM sandbox WHERE namespace = ? AND name = ?")
+        .bind(&sandbox.namespace)
+        .bind(&sandbox.name)
+        .fetch_optional(&mut **tx)
+        .await?;
+    if held == Some(fence) { Ok(()) } else { Err(StoreError::Fenced) }
+}
+
+pub(super) async fn commit(tx: &mut Tx<'_>, commit: &Commit) -> Result<(), StoreError> {
+    let moved = sqlx::query(
+        "UPDATE sandbox SET cursor = ?, boot_id = ? WHERE namespace = ? AND name = ? AND fence = ?",
+    )
+    .bind(&commit.cursor)
+    .bind(&commit.boot_id)
+    .bind(&commit.sandbox.namespace)
+    .bind(&commit.sandbox.name)
+    .bind(commit.fence)
+    .execute(&mut **tx)
+    .await?;
+    if moved.rows_affected() == 0 {
+        return Err(StoreError::Fenced);
+    }
+    for session in &commit.sessions {
+        commit_session(tx, session).await?;
+    }
+    Ok(())
+}
+
+async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<(), StoreError> {
+    for change in &session.changes {
+        apply_change(tx, session.session_id, change).await?;
+    }
+    append_events(tx, session.session_id, &session.events).await?;
+    if let Some(translator) = &session.translator {
+        let query = sqlx::query("UPDATE build_session SET translator = ? WHERE id = ?");
+        query.bind(translator).bind(session.session_id).execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+/// Appends to the log: the session's row gives out the numbers, so that commit order is their order.
+pub(super) async fn append_events(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    events: &[NewEvent],
+) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let at = now();
+    let first: i64 = sqlx::query_scalar(
+        "UPDATE build_session SET next_seq = next_seq + ?1, updated_at = ?2 WHERE id = ?3
+         RETURNING next_seq - ?1",
+    )
+    .bind(i64::try_from(events.len()).unwrap_or(i64::MAX))
+    .bind(at)
+    .bind(session_id)
+    .fetch_one(&mut **tx)
+    .await?;
+    for (seq, event) in (first..).zip(events) {
+        let (kind, payload) = event.payload.to_parts();
+        sqlx::query("INSERT INTO session_event VALUES (?, ?, ?, ?, ?, ?, ?)")
+            .bind(session_id)
+            .bind(seq)
+            .bind(event.turn_id)
+            .bind(kind)
+            .bind(payload.to_string())
+            .bind(PAYLOAD_VERSION)
+            .bind(at)
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn apply_change(tx: &mut Tx<'_>, session_id: Uuid, change: &Change) -> Result<(), StoreError> {
+    match change {
+        Change::TurnStarted { turn_id, message_id } => start_turn(tx, *turn_id, message_id).await,
+        Change::TurnEnded { turn_id, outcome } => end_turn(tx, *turn_id, outcome).await.map(|_| ()),
+        Change::OpencodeSession { id } => {
+            let query = sqlx::query("UPDATE build_session SET opencode_session_id = ? WHERE id = ?");
+            query.bind(id).bind(session_id).execute(&mut **tx).await?;
+            Ok(())
+        }
+        Change::Title { title } => {
+            let query = sqlx::query("UPDATE build_session SET title = ? WHERE id = ? AND title_fixed = 0");
+            query.bind(title).bind(session_id).execute(&mut **tx).await?;
+            Ok(())
+        }
+        Change::AskOpened { .. } => open_ask_row(tx, session_id, change).await,
+        Change::AskResolved { id } => {
+            let query = sqlx::query("UPDATE ask SET resolved = 1 WHERE session_id = ? AND id = ?");
+            query.bind(session_id).bind(id).execute(&mut **tx).await?;
+            Ok(())
+        }
+    }
+}
+
+async fn open_ask_row(tx: &mut Tx<'_>, session_id: Uuid, change: &Change) -> Result<(), StoreError> {
+    let Change::AskOpened { id, kind, turn_id, expires_at, request } = change else { return Ok(()) };
+    sqlx::query(
+        "INSERT INTO ask (session_id, id, kind, turn_id, request, expires_at) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(session_id)
+    .bind(id)
+    .bind(kind.as_str())
+    .bind(turn_id)
+    .bind(serde_json::to_string::<EventPayload>(request)?)
+    .bind(expires_at.as_millisecond())
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+async fn start_turn(tx: &mut Tx<'_>, turn_id: Uuid, message_id: &str) -> Result<(), StoreError> {
+    let started = sqlx::query(
+        "UPDATE turn SET state = 'running', message_id = ?, started_at = ? WHERE id = ? AND state = 'queued'",
+    )
+    .bind(message_id)
+    .bind(now())
+    .bind(turn_id)
+    .execute(&mut **tx)
+    .await?;
+    if started.rows_affected() == 1 { Ok(()) } else { Err(StoreError::TurnNotQueued) }
+}

@@ -1,0 +1,119 @@
+//! Rows as SQLite holds them, and what they mean.
+
+use berth_wire::{
+    api::{Session, Turn},
+    event::{EventPayload, SessionEvent},
+};
+use jiff::Timestamp;
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{super::StoreError, from_name};
+
+#[derive(FromRow)]
+pub(super) struct SessionRow {
+    id: Uuid,
+    namespace: String,
+    sandbox: String,
+    directory: String,
+    title: Option<String>,
+    opencode_session_id: Option<String>,
+    next_seq: i64,
+    open_turns: String,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl TryFrom<SessionRow> for Session {
+    type Error = StoreError;
+
+    fn try_from(row: SessionRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id,
+            namespace: row.namespace,
+            sandbox: row.sandbox,
+            directory: row.directory,
+            title: row.title,
+            opencode_session_id: row.opencode_session_id,
+            last_seq: row.next_seq - 1,
+            open_turns: serde_json::from_str(&row.open_turns)?,
+            created_at: timestamp(row.created_at),
+            updated_at: timestamp(row.updated_at),
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub(super) struct TurnRow {
+    pub(super) id: Uuid,
+    session_id: Uuid,
+    ordinal: i64,
+    state: String,
+    pub(super) prompt: String,
+    pub(super) body_hash: Vec<u8>,
+    pub(super) message_id: Option<String>,
+    pub(super) cancel_requested: bool,
+    stop_reason: Option<String>,
+    error: Option<String>,
+    usage: Option<String>,
+    created_at: i64,
+    pub(super) started_at: Option<i64>,
+    ended_at: Option<i64>,
+}
+
+impl TryFrom<TurnRow> for Turn {
+    type Error = StoreError;
+
+    fn try_from(row: TurnRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id,
+            session_id: row.session_id,
+            ordinal: row.ordinal,
+            state: from_name(&row.state)?,
+            prompt: serde_json::from_str(&row.prompt)?,
+            stop_reason: row.stop_reason.as_deref().map(from_name).transpose()?,
+            error: row.error.as_deref().map(serde_json::from_str).transpose()?,
+            usage: row.usage.as_deref().map(serde_json::from_str).transpose()?,
+            created_at: timestamp(row.created_at),
+            started_at: row.started_at.map(timestamp),
+            ended_at: row.ended_at.map(timestamp),
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub(super) struct EventRow {
+    session_id: Uuid,
+    seq: i64,
+    turn_id: Option<Uuid>,
+    kind: String,
+    payload: String,
+    at: i64,
+}
+
+impl TryFrom<EventRow> for SessionEvent {
+    type Error = StoreError;
+
+    fn try_from(row: EventRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            session_id: row.session_id,
+            seq: row.seq,
+            turn_id: row.turn_id,
+            at: timestamp(row.at),
+            payload: EventPayload::from_parts(&row.kind, serde_json::from_str(&row.payload)?),
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub(super) struct AskRow {
+    pub(super) id: String,
+    pub(super) request: String,
+    pub(super) expires_at: i64,
+    pub(super) answer: Option<String>,
+}
+
+/// A stored time; what lies outside the calendar is the epoch.
+pub(super) fn timestamp(milliseconds: i64) -> Timestamp {
+    Timestamp::from_millisecond(milliseconds).unwrap_or_default()
+}
