@@ -1,1 +1,39 @@
-//! Scripted model and other test doubles, for Berth's tests and its users'.
+//! Test doubles for Berth's tests and its users': a scripted model, so that a prompt decides what "the model" does.
+//!
+//! [`ScriptedModel`] is a real HTTP server that speaks the OpenAI chat-completions and the Anthropic messages
+//! stream. Point opencode at it with [`provider_config`]; prompt `scenario: tool`, or `@stub say:hello`; look at
+//! what it was asked with [`ScriptedModel::log`].
+//!
+//! ```no_run
+//! # async fn example() -> std::io::Result<()> {
+//! use berth_testkit::{ScriptedModel, provider_config};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let model = ScriptedModel::bind("127.0.0.1:0".parse().expect("an address")).await?;
+//! let configuration = provider_config(model.address());
+//! let log = model.log();
+//! let shutdown = CancellationToken::new();
+//! let running = model.run(shutdown.clone());
+//! // ... start opencode with OPENCODE_CONFIG_CONTENT set to the configuration, and prompt it ...
+//! # let _ = (configuration, log);
+//! running.await
+//! # }
+//! ```
+//!
+//! [`script`] is the language, [`scenarios`] the scripts with a name. Everything but the server is pure.
+
+mod answer;
+mod beat;
+mod config;
+mod conversation;
+mod log;
+mod scenario;
+pub mod script;
+mod server;
+mod wire;
+
+pub use config::{provider_config, provider_config_for};
+pub use log::{MAX_REQUESTS, ModelLog, RecordedRequest, RequestOutcome};
+pub use scenario::{Scenario, scenario, scenarios};
+pub use server::{MAX_BODY, ScriptedModel};
+pub use wire::ModelWire;
