@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Width of the help texts, in columns.
-const WIDTH: usize = 100;
+const WIDTH: usize = 120;
 
 /// A page with one section for the command and one for each of its subcommands, deep.
 pub(crate) fn render(command: Command) -> String {
@@ -26,7 +26,8 @@ fn append(page: &mut String, mut command: Command, level: usize) {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.trim().lines().map(str::trim_end).collect();
-    page.push_str(&format!("\n{} `{name}`\n\n```text\n{}\n```\n", "#".repeat(level), help.join("\n")));
+    let heading = "#".repeat(level);
+    page.extend(["\n", &heading, " `", &name, "`\n\n```text\n", &help.join("\n"), "\n```\n"]);
     let visible = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
     for subcommand in command.get_subcommands().filter(visible) {
         append(page, subcommand.clone(), level + 1);

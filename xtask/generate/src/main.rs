@@ -8,6 +8,7 @@
     reason = "a tool for developers talks on their terminal"
 )]
 
+mod cli_reference;
 mod difference;
 
 use std::{
@@ -30,7 +31,10 @@ struct Generated {
 }
 
 /// Every generated file.
-const FILES: &[Generated] = &[];
+const FILES: &[Generated] = &[
+    Generated { path: "docs/cli.md", render: || Ok(cli_reference::render(berth_cli::args::command())) },
+    Generated { path: "docs/openapi.json", render: render_openapi },
+];
 
 /// Writes every generated file of this repository.
 #[derive(Debug, Parser)]
@@ -56,6 +60,10 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     println!("run: cargo xtask gen");
     Ok(ExitCode::FAILURE)
+}
+
+fn render_openapi() -> anyhow::Result<String> {
+    Ok(berth_server::openapi().to_pretty_json()? + "\n")
 }
 
 fn root() -> PathBuf {
