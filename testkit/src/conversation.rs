@@ -234,12 +234,12 @@ mod tests {
 
     #[test]
     fn both_wires_name_the_working_directory() {
-        let env = "You are opencode\n<env>\n  Working directory: /work/a b\n  Platform: linux\n</env>";
+        let env = "You are opencode\n<env>\n  Working directory: /srv/a b\n  Platform: linux\n</env>";
         let openai = read(&json!([{"role": "system", "content": env}, {"role": "user", "content": "x"}]));
-        assert_eq!(openai.directory.as_deref(), Some("/work/a b"));
+        assert_eq!(openai.directory.as_deref(), Some("/srv/a b"));
         let body = json!({"model": "m", "system": [{"type": "text", "text": env}], "messages": [{"role": "user", "content": "x"}]});
         let anthropic = Conversation::read(body.to_string().as_bytes()).unwrap();
-        assert_eq!(anthropic.directory.as_deref(), Some("/work/a b"));
+        assert_eq!(anthropic.directory.as_deref(), Some("/srv/a b"));
         assert!(!anthropic.stream);
     }
 
