@@ -14,17 +14,27 @@ up=
 
 say() { printf '\n%s\n' "$*"; }
 
+is_running() { kill -0 "$up" 2>/dev/null; }
+
+# Up to $1 tenths of a second.
+wait_for_end() {
+  for ((tenths = 0; tenths < $1; tenths++)); do
+    is_running || return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# The first signal asks for an orderly end, a second one for an immediate one.
 stop() {
   trap - EXIT INT TERM
-  if [[ -n $up ]] && kill -TERM "$up" 2>/dev/null; then
-    wait "$up" || true
-  fi
+  [[ -n $up ]] || return 0
+  kill -TERM "$up" 2>/dev/null || return 0
+  wait_for_end 200 || { kill -TERM "$up" 2>/dev/null && wait_for_end 50; } || kill -KILL "$up" 2>/dev/null || true
 }
 trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-
-is_running() { kill -0 "$up" 2>/dev/null; }
 
 # The process that the data directory's server.json names, if there is one.
 server_pid() { sed -n 's/.*"pid": *\([0-9][0-9]*\).*/\1/p' "$BERTH_DATA/server.json" 2>/dev/null || true; }
@@ -56,7 +66,7 @@ wait_until_ready
 
 answer=(--allow)
 if [[ -t 0 && -t 1 ]]; then answer=(); fi
-say "\$ berth run ${answer[*]} \"scenario: demo\""
+say "\$ berth run${answer[*]:+ ${answer[*]}} \"scenario: demo\""
 "$berth" run "${answer[@]}" "scenario: demo"
 
 say "The agent's files are in $work:"
