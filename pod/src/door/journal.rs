@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 /// What an event costs on top of its bytes.
-const ENTRY_COST: usize = 160;
+const ENTRY_COST: usize = 256;
 
 /// Events that one read gives at most.
 const BATCH_EVENTS: usize = 256;

@@ -51,16 +51,16 @@ pub(super) struct Passage {
 /// Waits until requests may pass, at most to `deadline`; the error is the answer to the caller.
 pub(super) async fn passage(door: &Door, deadline: Instant) -> Result<Passage, Response<DoorBody>> {
     let mut gate = door.gate.clone();
-    let shutting_down = || Err(refuse(ProblemType::ShuttingDown, "The door closes."));
+    let shutting_down = || refuse(ProblemType::ShuttingDown, "The door closes.");
     let opened = tokio::select! {
         biased;
-        () = door.shutdown.cancelled() => return shutting_down(),
+        () = door.shutdown.cancelled() => return Err(shutting_down()),
         opened = timeout_at(deadline, gate.wait_for(|gate| *gate != Gate::Starting)) => opened,
     };
     let gate = match opened {
         Ok(Ok(gate)) => gate.clone(),
         // The subscription ends at shutdown alone.
-        Ok(Err(_)) => return shutting_down(),
+        Ok(Err(_)) => return Err(shutting_down()),
         Err(_) => Gate::Starting,
     };
     match gate {

@@ -42,8 +42,11 @@ const SILENCE: Duration = Duration::from_secs(35);
 /// How long the stream of an opencode that has ended may go on.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Pause before subscribing again.
+/// Pause before subscribing again; doubles with each failure in a row.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 enum SubscribeError {
@@ -64,7 +67,7 @@ pub(super) async fn run(door: Arc<Door>, gate: watch::Sender<Gate>) {
     let serve = door.serve.clone();
     // An exit from before the door's start belongs to no epoch of its journal.
     let reported = serve.borrow().last_exit.as_ref().map(|exit| exit.boot_id.clone());
-    let subscription = Subscription { door: &door, gate, serve, followed: None, reported };
+    let subscription = Subscription { door: &door, gate, serve, followed: None, reported, pause: PAUSE };
     tokio::select! {
         () = subscription.run() => {}
         () = door.shutdown.cancelled() => {}
@@ -79,6 +82,8 @@ struct Subscription<'a> {
     followed: Option<String>,
     /// The run whose end was journaled last.
     reported: Option<String>,
+    /// Pause before the next subscription to the same run.
+    pause: Duration,
 }
 
 impl Subscription<'_> {
@@ -106,7 +111,9 @@ impl Subscription<'_> {
     /// subscribed to again. Gives whether there still is a supervisor.
     async fn pause(&mut self, boot_id: &str) -> bool {
         let over = self.serve.wait_for(|state| is_over(state, boot_id));
-        timeout(PAUSE, over).await.map_or(true, |over| over.is_ok())
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        timeout(pause, over).await.map_or(true, |over| over.is_ok())
     }
 
     /// Journals the end of a run, once.
@@ -135,6 +142,7 @@ impl Subscription<'_> {
                 return;
             }
         };
+        self.pause = PAUSE;
         self.announce(state);
         let mut opens = std::pin::pin!(sleep(SETTLE));
         let mut is_open = false;

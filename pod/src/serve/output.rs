@@ -24,10 +24,12 @@ const TAIL_MAX: usize = 4 * 1024;
 /// Bytes of the file before it is set aside; one older file is kept.
 const FILE_MAX: u64 = 8 * 1024 * 1024;
 
-/// Where opencode says that it listens, if this line says so.
+/// Where opencode says that it listens, if this line says so. Only the loopback interface counts: its password is
+/// sent there.
 pub(super) fn listening(line: &str) -> Option<SocketAddr> {
     let (_, address) = line.split_once("opencode server listening on http://")?;
-    address.trim().trim_end_matches('/').parse().ok()
+    let address: SocketAddr = address.trim().trim_end_matches('/').parse().ok()?;
+    address.ip().is_loopback().then_some(address)
 }
 
 /// Takes the output of one run.
@@ -159,7 +161,7 @@ mod tests {
             "",
             "listening",
             "opencode server listening on http://",
-            "opencode server listening on http://x:1",
+            "opencode server listening on http://192.0.2.1:1",
         ] {
             assert_eq!(listening(line), None, "{line:?}");
         }

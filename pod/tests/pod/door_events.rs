@@ -31,8 +31,8 @@ async fn ids_are_dense_and_a_cursor_gives_exactly_the_rest() {
     let (door, upstream, _serve) = door_with(1 << 20).await;
     let mut live = door.events("/global/event", None).await;
     for n in 0..20 {
-        upstream.event(Some("/work"), "sync", json!({}));
-        upstream.event(Some("/work"), "session.updated", json!({ "n": n }));
+        upstream.event(Some("/work"), "sync", &json!({}));
+        upstream.event(Some("/work"), "session.updated", &json!({ "n": n }));
     }
     let mut seen = Vec::new();
     for _ in 0..20 {
@@ -49,7 +49,7 @@ async fn ids_are_dense_and_a_cursor_gives_exactly_the_rest() {
             let (resumed_id, event) = resumed.next().await;
             assert_eq!((resumed_id.as_ref(), &event["properties"]["n"]), (Some(id), &json!(n)));
         }
-        upstream.event(None, "marker", json!({}));
+        upstream.event(None, "marker", &json!({}));
         assert_eq!(resumed.kind().await.1, "marker", "and then it is live");
     }
     let mut from_start = door.events(&format!("/global/event?last_event_id={epoch}-0"), None).await;
@@ -62,11 +62,11 @@ async fn a_directory_gets_its_own_events_and_the_servers() {
     let (door, upstream, _serve) = door_with(1 << 20).await;
     let mut default = door.events("/event", None).await;
     let mut named = door.events("/event?directory=%2Fother%20one", None).await;
-    upstream.event(Some("/work"), "a", json!({}));
-    upstream.event(Some("/other one"), "b", json!({}));
-    upstream.event(Some("global"), "c", json!({}));
-    upstream.event(None, "d", json!({}));
-    upstream.event(Some("/work"), "e", json!({}));
+    upstream.event(Some("/work"), "a", &json!({}));
+    upstream.event(Some("/other one"), "b", &json!({}));
+    upstream.event(Some("global"), "c", &json!({}));
+    upstream.event(None, "d", &json!({}));
+    upstream.event(Some("/work"), "e", &json!({}));
     let mut kinds = Vec::new();
     for _ in 0..4 {
         kinds.push(default.kind().await);
@@ -87,8 +87,8 @@ async fn a_header_names_a_directory_too() {
     let response = request.send().await.unwrap();
     let mut reader = berth_wire::sse::SseReader::new(response.bytes_stream());
     within("server.connected", reader.next()).await.unwrap().unwrap();
-    upstream.event(Some("/work"), "mine", json!({}));
-    upstream.event(Some("/a+b"), "theirs", json!({}));
+    upstream.event(Some("/work"), "mine", &json!({}));
+    upstream.event(Some("/a+b"), "theirs", &json!({}));
     let event = within("event", reader.next()).await.unwrap().unwrap();
     assert!(event.data.contains("theirs"), "{event:?}");
     door.stop().await;
@@ -104,7 +104,7 @@ async fn a_cursor_that_cannot_be_honoured_is_told_first_and_then_it_is_live() {
             (event["type"].as_str(), event["properties"]["reason"].as_str()),
             (Some("berth.resync"), Some(reason))
         );
-        upstream.event(None, "live", json!({}));
+        upstream.event(None, "live", &json!({}));
         assert_eq!(events.kind().await.1, "live");
         let mut resumed = door.events("/global/event", id.as_deref()).await;
         assert_eq!(resumed.kind().await.1, "live", "the frame's id is where it goes on");
@@ -134,13 +134,13 @@ async fn heartbeats_have_no_id() {
 async fn a_broken_subscription_begins_a_new_epoch_after_the_old_one() {
     let (door, upstream, _serve) = door_with(1 << 20).await;
     let mut live = door.events("/global/event", None).await;
-    upstream.event(None, "before", json!({}));
+    upstream.event(None, "before", &json!({}));
     let (before, _) = live.kind().await;
     upstream.cut_events();
     upstream.subscribed(0).await;
     upstream.subscribed(1).await;
     door.ready().await;
-    upstream.event(None, "after", json!({}));
+    upstream.event(None, "after", &json!({}));
     let (gap, kind) = live.kind().await;
     assert_eq!(kind, "berth.resync");
     let epoch = door.state().await["epoch"].as_str().unwrap().to_owned();
@@ -157,7 +157,7 @@ async fn a_restart_is_told_in_the_same_epoch_after_all_that_was_said_before() {
     let mut live = door.events("/global/event", None).await;
     // The end is known before the stream ends, and more was still on its way.
     serve.send_replace(killed(1));
-    upstream.event(None, "last words", json!({}));
+    upstream.event(None, "last words", &json!({}));
     upstream.cut_events();
     serve.send_replace(ServeState { last_exit: killed(1).last_exit, ..upstream.ready(2) });
     let mut told = Vec::new();
@@ -193,7 +193,7 @@ async fn flood(door: &RunningDoor, upstream: &Upstream, count: u64) {
     let mut quick = door.events("/global/event", None).await;
     let text = "x".repeat(64 << 10);
     for n in 0..count {
-        upstream.event(None, "flood", json!({ "n": n, "text": text }));
+        upstream.event(None, "flood", &json!({ "n": n, "text": text }));
         let (_, event) = quick.next().await;
         if event["type"] == "flood" {
             assert_eq!(event["properties"]["n"], n, "the slow one costs the quick one nothing");
@@ -218,7 +218,7 @@ async fn a_subscriber_that_never_reads_is_cut_and_slows_nobody() {
         let arrived = bytes.windows(14).filter(|window| window == b"\"type\":\"flood\"").count() as u64;
         assert!(arrived < count, "{arrived} of {count}");
         let mut again = door.events("/global/event", None).await;
-        upstream.event(None, "fine", json!({}));
+        upstream.event(None, "fine", &json!({}));
         assert_eq!(again.kind().await.1, "fine");
         door.stop().await;
     }

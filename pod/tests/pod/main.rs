@@ -1,7 +1,13 @@
 //! The pod's parts over real sockets: the door against an upstream that the test controls, then supervisor and door
 //! against a real opencode.
 
+#[cfg(test)]
 mod door_events;
+#[cfg(test)]
 mod door_proxy;
+#[cfg(test)]
 mod real_opencode;
+#[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod supervisor;

@@ -47,9 +47,9 @@ pub(crate) const PASSWORD: &str = "door password";
 pub(crate) const INTERNAL: &str = "internal password";
 
 /// Waits for a future, but not for ever.
-#[track_caller]
-pub(crate) fn within<F: Future>(what: &'static str, future: F) -> impl Future<Output = F::Output> {
-    async move { tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| unreachable!("no {what} in time")) }
+pub(crate) async fn within<F: Future>(what: &'static str, future: F) -> F::Output {
+    let Ok(output) = tokio::time::timeout(BOUND, future).await else { panic!("no {what} in time") };
+    output
 }
 
 /// Waits until a condition holds, but not for ever.
@@ -123,7 +123,7 @@ impl RunningDoor {
     /// Waits until requests pass.
     pub(crate) async fn ready(&self) {
         let probe = async {
-            while client().get(self.url("/doc")).send().await.expect("probe").status() != 200 {
+            while !client().get(self.url("/doc")).send().await.is_ok_and(|answer| answer.status() == 200) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -231,7 +231,7 @@ impl Upstream {
     }
 
     /// Sends an event to every subscription.
-    pub(crate) fn event(&self, directory: Option<&str>, kind: &str, properties: Value) {
+    pub(crate) fn event(&self, directory: Option<&str>, kind: &str, properties: &Value) {
         let mut envelope = json!({"payload": {"id": "evt_1", "type": kind, "properties": properties}});
         if let Some(directory) = directory {
             envelope["directory"] = directory.into();
@@ -351,7 +351,6 @@ async fn chunks(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 /// Ends the connection without an answer.
-#[expect(clippy::panic, reason = "a panic in a handler makes the server drop the connection")]
 async fn cut_head() -> Response {
     panic!("the connection is cut on purpose")
 }
