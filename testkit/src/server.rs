@@ -14,13 +14,15 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
+    body::{Body, HttpBody as _},
+    extract::{Request, State},
     response::{IntoResponse, Response},
     routing::{get, post},
     serve::ListenerExt,
 };
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::{StatusCode, Uri, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +43,8 @@ mod perform;
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
 /// Number of counters of `times=` and `dropn` that are kept; when they are full all start anew.
 const MAX_COUNTERS: usize = 100_000;
+/// How long a request's body may take to arrive.
+const BODY_BOUND: Duration = Duration::from_mins(1);
 /// How long the connections have to end once the server is told to stop.
 const STOP_BOUND: Duration = Duration::from_secs(5);
 /// opencode names its session in this header of every request to a model (seen on 1.18.33).
@@ -133,7 +137,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/log", get(show_log))
         .route("/reset", post(reset))
         .fallback(no_such_path)
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(shared)
 }
 
@@ -157,20 +160,19 @@ async fn no_such_path(uri: Uri) -> Response {
     refuse(ModelWire::OpenAi, StatusCode::NOT_FOUND, &message)
 }
 
-type Body = Result<Bytes, BytesRejection>;
-
-async fn answer_openai(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
-    answer(shared, ModelWire::OpenAi, &headers, body).await
+async fn answer_openai(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answer(shared, ModelWire::OpenAi, request).await
 }
 
-async fn answer_anthropic(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
-    answer(shared, ModelWire::Anthropic, &headers, body).await
+async fn answer_anthropic(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answer(shared, ModelWire::Anthropic, request).await
 }
 
-async fn answer(shared: Arc<Shared>, wire: ModelWire, headers: &HeaderMap, body: Body) -> Response {
-    let body = match body {
+async fn answer(shared: Arc<Shared>, wire: ModelWire, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match read_body(body).await {
         Ok(body) => body,
-        Err(rejection) => return refuse(wire, rejection.status(), &rejection.body_text()),
+        Err(error) => return refuse(wire, error.status(), &error.to_string()),
     };
     let conversation = match Conversation::read(&body) {
         Ok(conversation) => conversation,
@@ -178,7 +180,7 @@ async fn answer(shared: Arc<Shared>, wire: ModelWire, headers: &HeaderMap, body:
             return refuse(wire, StatusCode::BAD_REQUEST, &format!("the body is not a request: {error}"));
         }
     };
-    let session = headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let session = parts.headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let answer = Answer::to(&conversation);
     let place =
         Place { session: session.as_deref(), conversation: &conversation, script: answer.script.as_deref() };
@@ -187,6 +189,39 @@ async fn answer(shared: Arc<Shared>, wire: ModelWire, headers: &HeaderMap, body:
     let entry =
         shared.log.add(NewRequest { wire, session, bytes: body.len(), conversation: &conversation, script });
     respond(&shared, wire, conversation, opening, entry).await
+}
+
+/// Why a body did not come.
+#[derive(Debug, thiserror::Error)]
+enum BodyError {
+    #[error("the body is larger than {MAX_BODY} bytes")]
+    TooLarge,
+    #[error("the body did not arrive within {} seconds", BODY_BOUND.as_secs())]
+    TooSlow,
+    #[error("the body broke off")]
+    Broken,
+}
+
+impl BodyError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+async fn read_body(body: Body) -> Result<Bytes, BodyError> {
+    if usize::try_from(body.size_hint().lower()).is_ok_and(|announced| announced > MAX_BODY) {
+        return Err(BodyError::TooLarge);
+    }
+    let read = tokio::time::timeout(BODY_BOUND, Limited::new(body, MAX_BODY).collect()).await;
+    match read.map_err(|_| BodyError::TooSlow)? {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+        Err(_) => Err(BodyError::Broken),
+    }
 }
 
 async fn respond(
