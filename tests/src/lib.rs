@@ -1,1 +1,24 @@
-//! Integration tests on real opencode, and their harness.
+//! Harness of the integration tests: the parts of Berth put together around a real opencode, and what is asked of
+//! every log. Tests are in `tests/`, one file for each topic.
+//!
+//! - [`Stack`]: scripted model, opencode under supervision, door, server and client, in this process.
+//! - [`Cutter`]: a TCP relay that cuts connections where a test says so.
+//! - [`SessionLog`]: a session's events, checked for holes, doubles and order.
+//! - [`UpProcess`]: `berth up` as a process of its own, to be killed.
+//! - [`Scale`]: few seeds in a quick run, many in a soak run.
+
+mod cutter;
+mod log;
+mod programs;
+mod scale;
+mod stack;
+mod up;
+mod wait;
+
+pub use cutter::Cutter;
+pub use log::SessionLog;
+pub use programs::{berth_program, opencode_config_home, opencode_program};
+pub use scale::Scale;
+pub use stack::{Options, Stack};
+pub use up::UpProcess;
+pub use wait::{BOUND, within};

@@ -1,0 +1,37 @@
+//! Finds the programs that the tests run.
+
+use std::path::PathBuf;
+
+#[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn opencode_home() -> PathBuf {
+    let cache = variable("BERTH_CACHE").or_else(|| Some(variable("HOME")?.join(".cache/berth")));
+    cache.expect("HOME is set").join("opencode/1.18.33")
+}
+
+/// The pinned opencode.
+pub fn opencode_program() -> PathBuf {
+    let program = variable("BERTH_OPENCODE")
+        .unwrap_or_else(|| opencode_home().join("node_modules/opencode-linux-x64/bin/opencode"));
+    assert!(program.is_file(), "{} is missing: `make opencode` fetches it", program.display());
+    program
+}
+
+/// A configuration directory that opencode has nothing to install into.
+pub fn opencode_config_home() -> PathBuf {
+    let home = opencode_home().join("config");
+    assert!(home.is_dir(), "{} is missing: `make opencode` makes it", home.display());
+    home
+}
+
+/// The `berth` program that was built with these tests.
+pub fn berth_program() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.parent().and_then(|deps| deps.parent()).expect("tests lie two folders deep");
+    let program = folder.join("berth");
+    assert!(program.is_file(), "{} is missing: `cargo build -p berth-cli` makes it", program.display());
+    program
+}

@@ -1,0 +1,44 @@
+//! How much is tried: `make test` is quick, `make soak` is thorough. The same tests do both.
+
+use std::io::Write;
+
+use serde_json::json;
+
+/// Size of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Few seeds, small sizes.
+    Quick,
+    /// Full counts.
+    Soak,
+}
+
+impl Scale {
+    /// The size of this run, from `BERTH_SOAK`.
+    #[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
+    pub fn current() -> Self {
+        if std::env::var_os("BERTH_SOAK").is_some_and(|value| value == "1") {
+            Self::Soak
+        } else {
+            Self::Quick
+        }
+    }
+
+    /// One of two values.
+    pub fn pick<T>(self, quick: T, soak: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Soak => soak,
+        }
+    }
+
+    /// In a soak run, adds a line to the report: which test, how many runs, from which first seed, what was found.
+    #[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
+    pub fn report(self, test: &str, count: u64, first_seed: u64, findings: &[String]) {
+        let Some(path) = std::env::var_os("BERTH_SOAK_REPORT") else { return };
+        let line = json!({ "test": test, "count": count, "first_seed": first_seed, "findings": findings });
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let mut file = file.expect("the soak report can be opened");
+        writeln!(file, "{line}").expect("the soak report can be written");
+    }
+}

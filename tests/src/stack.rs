@@ -1,0 +1,267 @@
+//! All parts around one real opencode, in this process.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use berth_client::BerthClient;
+use berth_opencode::{ClientConfig, OpencodeClient};
+use berth_pod::{
+    door::{self, DoorConfig},
+    serve::{ConfigHome, ServeConfig, Supervisor},
+};
+use berth_server::{Limits, SandboxAddress, Server, ServerConfig, StaticDirectory};
+use berth_testkit::{ModelLog, ScriptedModel, provider_config};
+use berth_wire::{
+    api::{CreateSession, PostMessage, Session, Turn},
+    event::{EventPayload, PermissionRequested},
+};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+use crate::{
+    cutter::Cutter,
+    log::SessionLog,
+    programs::{opencode_config_home, opencode_program},
+    wait::{BOUND, within},
+};
+
+/// What a test may want otherwise.
+#[derive(Debug)]
+pub struct Options {
+    /// opencode's `permission` setting.
+    pub permission: Value,
+    /// Put a [`Cutter`] between server and door.
+    pub cutter: bool,
+    /// The server's bounds.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            permission: json!({ "bash": "allow", "edit": "allow" }),
+            cutter: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A running stack. [`Stack::stop`] ends it and checks that nothing is left.
+#[derive(Debug)]
+pub struct Stack {
+    /// Client of the server.
+    pub client: BerthClient,
+    /// Address of the server.
+    pub server: SocketAddr,
+    /// Its token.
+    pub token: SecretString,
+    /// Address of the door.
+    pub door: SocketAddr,
+    /// Its password.
+    pub door_password: SecretString,
+    /// The sandbox's working directory.
+    pub work: PathBuf,
+    /// What the model was asked.
+    pub model: ModelLog,
+    /// Between server and door, if asked for.
+    pub cutter: Option<Cutter>,
+    supervisor: Supervisor,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+    folder: TempDir,
+}
+
+fn secret() -> SecretString {
+    SecretString::from(Uuid::new_v4().simple().to_string())
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+    let address = listener.local_addr().expect("a listener has an address");
+    (listener, address)
+}
+
+impl Stack {
+    /// Everything with defaults.
+    pub async fn start() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    /// Everything, as `options` say.
+    pub async fn with(options: Options) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let work = folder.path().join("work");
+        std::fs::create_dir_all(&work).expect("a folder can be made");
+        let work = work.canonicalize().expect("the folder is there");
+        let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
+
+        let model = ScriptedModel::bind(([127, 0, 0, 1], 0).into()).await.expect("loopback can be bound");
+        let (log, mut config) = (model.log(), provider_config(model.address()));
+        config["permission"] = options.permission;
+        tasks.spawn(model.run(shutdown.clone()));
+
+        let (password, internal, token) = (secret(), secret(), secret());
+        let supervisor = supervise(&folder, &work, internal.clone(), &config).await;
+        let (listener, door) = listen().await;
+        let door_config = DoorConfig::new(password.clone(), internal);
+        tasks.spawn(door::run(listener, door_config, supervisor.watch(), shutdown.clone()));
+
+        let cutter = if options.cutter { Some(Cutter::start(door).await) } else { None };
+        let reached = cutter.as_ref().map_or(door, Cutter::address);
+        let sandbox = SandboxAddress {
+            namespace: "local".to_owned(),
+            name: "default".to_owned(),
+            directory: work.to_str().expect("the folder has a plain name").to_owned(),
+            door_url: format!("http://{reached}"),
+            door_password: password.clone(),
+        };
+        let database = folder.path().join("berth.db");
+        let server_config = ServerConfig { database, token: token.clone(), limits: options.limits };
+        let directory = Arc::new(StaticDirectory(vec![sandbox]));
+        let running = Server::open(server_config, directory).await.expect("the server opens");
+        let (listener, server) = listen().await;
+        tasks.spawn(running.run(listener, shutdown.clone()));
+        tasks.close();
+
+        let client = BerthClient::new(&format!("http://{server}"), token.clone()).expect("a plain URL");
+        let door_password = password;
+        Self {
+            client,
+            server,
+            token,
+            door,
+            door_password,
+            work,
+            model: log,
+            cutter,
+            supervisor,
+            shutdown,
+            tasks,
+            folder,
+        }
+    }
+
+    /// A client of the door, as the server has one.
+    pub fn opencode(&self) -> OpencodeClient {
+        let config = ClientConfig::new(format!("http://{}", self.door), self.door_password.clone());
+        OpencodeClient::new(config).expect("a plain URL")
+    }
+
+    /// Process id of opencode, once it answers.
+    pub async fn opencode_pid(&self) -> u32 {
+        let ready = self.supervisor.ready(BOUND).await.expect("opencode comes up");
+        ready.pid.expect("a ready opencode has a process")
+    }
+
+    /// A new session.
+    pub async fn session(&self) -> Session {
+        let body = CreateSession::default();
+        self.client.create_session("local", "default", &body).await.expect("the session is made")
+    }
+
+    /// Sends a prompt.
+    pub async fn post(&self, session: Uuid, prompt: &str) -> Turn {
+        let key = Uuid::new_v4().to_string();
+        let body = PostMessage::text(prompt);
+        self.client.post_message(session, &body, &key).await.expect("the prompt is taken")
+    }
+
+    /// Sends a prompt and reads the session's log until its turn has ended; the log is checked.
+    pub async fn prompt(&self, session: Uuid, prompt: &str) -> (Turn, SessionLog) {
+        let turn = self.post(session, prompt).await;
+        let log = SessionLog::until_end(&self.client, session, turn.id).await;
+        log.check();
+        (turn, log)
+    }
+
+    /// Waits until the session's log has an event that `wanted` picks, and returns what it picked.
+    pub async fn wait_for<T>(
+        &self,
+        session: Uuid,
+        what: &str,
+        mut wanted: impl FnMut(&EventPayload) -> Option<T>,
+    ) -> T {
+        let mut stream = self.client.events(session, 0);
+        within(what, async {
+            loop {
+                let event = stream.next().await.expect("the event stream goes on");
+                if let Some(found) = wanted(&event.payload) {
+                    return found;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits for a permission request.
+    pub async fn wait_for_permission(&self, session: Uuid) -> PermissionRequested {
+        self.wait_for(session, "a permission request", |payload| match payload {
+            EventPayload::PermissionRequested(asked) => Some(asked.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits until the agent has said something in this session's log.
+    pub async fn wait_for_text(&self, session: Uuid) {
+        self.wait_for(session, "text", |payload| payload.as_chunk().map(|_| ())).await;
+    }
+
+    /// Waits until a tool call runs.
+    pub async fn wait_for_running_tool(&self, session: Uuid) {
+        self.wait_for(session, "a running tool", |payload| {
+            let (kind, value) = payload.to_parts();
+            (kind == "tool_call_update" && value["status"] == "in_progress").then_some(())
+        })
+        .await;
+    }
+
+    /// Ends everything, and checks that no process is left.
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        within("the stack's tasks", self.tasks.wait()).await;
+        within("opencode's end", self.supervisor.stop()).await;
+        let left = processes_in(self.folder.path());
+        assert!(left.is_empty(), "processes are left: {left:?}");
+    }
+}
+
+async fn supervise(
+    folder: &TempDir,
+    work: &std::path::Path,
+    password: SecretString,
+    config: &Value,
+) -> Supervisor {
+    let data = folder.path().join("sandbox");
+    let mut serve = ServeConfig::new(opencode_program(), work, data, password, std::env::vars_os());
+    serve.config_home = ConfigHome::At(opencode_config_home());
+    serve.environment = offline_environment(config);
+    Supervisor::start(serve).await.expect("the supervisor starts")
+}
+
+fn offline_environment(config: &Value) -> std::collections::BTreeMap<String, String> {
+    let switches = [
+        "OPENCODE_DISABLE_MODELS_FETCH",
+        "OPENCODE_DISABLE_AUTOUPDATE",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS",
+        "OPENCODE_PURE",
+    ];
+    let mut environment: std::collections::BTreeMap<String, String> =
+        switches.iter().map(|&name| (name.to_owned(), "1".to_owned())).collect();
+    environment.insert("OPENCODE_CONFIG_CONTENT".to_owned(), config.to_string());
+    environment
+}
+
+/// Processes whose working directory lies in `folder`.
+pub(crate) fn processes_in(folder: &std::path::Path) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let inside = |pid: &u32| {
+        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|directory| directory.starts_with(folder))
+    };
+    pids.filter(inside).collect()
+}
