@@ -68,7 +68,11 @@ pub struct Stack {
     pub model: ModelLog,
     /// Between server and door, if asked for.
     pub cutter: Option<Cutter>,
+    sandbox: SandboxAddress,
+    limits: Limits,
     supervisor: Supervisor,
+    serving: CancellationToken,
+    servers: TaskTracker,
     shutdown: CancellationToken,
     tasks: TaskTracker,
     folder: TempDir,
@@ -118,30 +122,51 @@ impl Stack {
             door_url: format!("http://{reached}"),
             door_password: password.clone(),
         };
-        let database = folder.path().join("berth.db");
-        let server_config = ServerConfig { database, token: token.clone(), limits: options.limits };
-        let directory = Arc::new(StaticDirectory(vec![sandbox]));
-        let running = Server::open(server_config, directory).await.expect("the server opens");
-        let (listener, server) = listen().await;
-        tasks.spawn(running.run(listener, shutdown.clone()));
         tasks.close();
 
-        let client = BerthClient::new(&format!("http://{server}"), token.clone()).expect("a plain URL");
-        let door_password = password;
-        Self {
-            client,
-            server,
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut stack = Self {
+            client: BerthClient::new("http://127.0.0.1", token.clone()).expect("a plain URL"),
+            server: nowhere,
             token,
             door,
-            door_password,
+            door_password: password,
             work,
             model: log,
             cutter,
+            sandbox,
+            limits: options.limits,
             supervisor,
+            serving: CancellationToken::new(),
+            servers: TaskTracker::new(),
             shutdown,
             tasks,
             folder,
-        }
+        };
+        stack.serve().await;
+        stack
+    }
+
+    async fn serve(&mut self) {
+        let database = self.folder.path().join("berth.db");
+        let config = ServerConfig { database, token: self.token.clone(), limits: self.limits.clone() };
+        let directory = Arc::new(StaticDirectory(vec![self.sandbox.clone()]));
+        let server = Server::open(config, directory).await.expect("the server opens");
+        let (listener, address) = listen().await;
+        self.serving = CancellationToken::new();
+        self.servers = TaskTracker::new();
+        self.servers.spawn(server.run(listener, self.serving.clone()));
+        self.servers.close();
+        self.server = address;
+        self.client =
+            BerthClient::new(&format!("http://{address}"), self.token.clone()).expect("a plain URL");
+    }
+
+    /// Ends the server and starts another one on the same database; opencode and its door go on meanwhile.
+    pub async fn restart_server(&mut self) {
+        self.serving.cancel();
+        within("the server's end", self.servers.wait()).await;
+        self.serve().await;
     }
 
     /// A client of the door, as the server has one.
@@ -221,6 +246,8 @@ impl Stack {
 
     /// Ends everything, and checks that no process is left.
     pub async fn stop(self) {
+        self.serving.cancel();
+        within("the server's end", self.servers.wait()).await;
         self.shutdown.cancel();
         within("the stack's tasks", self.tasks.wait()).await;
         within("opencode's end", self.supervisor.stop()).await;

@@ -2,7 +2,6 @@
 
 use axum::{
     Json,
-    body::Bytes,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
@@ -16,7 +15,7 @@ use berth_wire::{
 };
 use uuid::Uuid;
 
-use super::problem::{ApiError, JsonBody, Segments};
+use super::problem::{ApiError, JsonBody, OptionalBody, Segments};
 
 /// Send a prompt. It is stored and queued behind the session's other open turns; its end is an event.
 #[utoipa::path(post, path = "/v1/sessions/{id}/messages", tag = "messages",
@@ -84,18 +83,13 @@ pub(super) async fn get_turn(
 #[utoipa::path(post, path = "/v1/sessions/{id}/cancel", tag = "turns", params(("id" = Uuid, Path)),
     request_body(content = CancelRequest, description = "May be empty: {}"),
     responses((status = 202, body = CancelResponse), (status = 400, body = Problem),
-        (status = 401, body = Problem), (status = 404, body = Problem), (status = 413, body = Problem)))]
+        (status = 401, body = Problem), (status = 404, body = Problem), (status = 413, body = Problem),
+        (status = 415, body = Problem)))]
 pub(super) async fn cancel(
     State(app): State<super::State>,
     Segments(id): Segments<Uuid>,
-    body: Bytes,
+    OptionalBody(request): OptionalBody<CancelRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let request: CancelRequest = if body.is_empty() {
-        CancelRequest::default()
-    } else {
-        let refuse = |error: serde_json::Error| ApiError::new(ProblemType::InvalidBody, error.to_string());
-        serde_json::from_slice(&body).map_err(refuse)?
-    };
     Ok((StatusCode::ACCEPTED, Json(app.cancel(id, request.queued).await?)))
 }
 

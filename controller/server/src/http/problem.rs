@@ -2,8 +2,8 @@
 
 use axum::{
     Json,
-    body::Body,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
+    body::{Body, Bytes},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -93,34 +93,61 @@ pub(super) fn json_text(text: String) -> Response {
 /// A JSON body; refusals are problems that name field and reason.
 pub(super) struct JsonBody<T>(pub(super) T);
 
+/// A JSON body that may be empty, which means the defaults.
+pub(super) struct OptionalBody<T>(pub(super) T);
+
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let limit = request.extensions().get::<super::guard::BodyLimit>().map(|limit| limit.0);
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(rejection) => Err(body_error(&rejection, limit)),
-        }
+        let is_json = is_json(&request);
+        let bytes = read_body(request, state).await?;
+        parse_body(&bytes, is_json).map(Self)
     }
 }
 
-fn body_error(rejection: &JsonRejection, limit: Option<usize>) -> ApiError {
-    match rejection.status() {
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let is_json = is_json(&request);
+        let bytes = read_body(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        parse_body(&bytes, is_json).map(Self)
+    }
+}
+
+fn is_json(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    let limit = request.extensions().get::<super::guard::BodyLimit>().map_or(0, |limit| limit.0);
+    Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
-            let error = ApiError::new(ProblemType::BodyTooLarge, "send less, or in several messages");
-            limit.map_or(error, |limit| {
-                ApiError::new(
-                    ProblemType::BodyTooLarge,
-                    format!("the bound is {limit} bytes: send less, or in several messages"),
-                )
-                .with("limit_bytes", limit)
-            })
+            let detail = format!("the bound is {limit} bytes: send less, or in several messages");
+            ApiError::new(ProblemType::BodyTooLarge, detail).with("limit_bytes", limit)
         }
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-            ApiError::new(ProblemType::UnsupportedMediaType, "send the header content-type: application/json")
-        }
-        _ => ApiError::new(ProblemType::InvalidBody, rejection.body_text()),
+        _ => ApiError::new(ProblemType::InvalidBody, "the body broke off"),
+    })
+}
+
+fn parse_body<T: DeserializeOwned>(bytes: &[u8], is_json: bool) -> Result<T, ApiError> {
+    if !is_json {
+        let detail = "send the header content-type: application/json";
+        return Err(ApiError::new(ProblemType::UnsupportedMediaType, detail));
+    }
+    // A derived reader takes a list for an object, field by field; callers who send one have made a mistake.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::new(ProblemType::InvalidBody, "the body must be a JSON object"));
+    }
+    match Json::<T>::from_bytes(bytes) {
+        Ok(Json(value)) => Ok(value),
+        Err(rejection) => Err(ApiError::new(ProblemType::InvalidBody, rejection.body_text())),
     }
 }
 
