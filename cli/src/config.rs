@@ -16,7 +16,10 @@ use crate::{
     error::CliError,
     output::Shape,
     state::StateDir,
+    up::UpConfig,
 };
+
+mod up;
 
 /// Namespace of everything in local mode.
 pub const LOCAL: &str = "local";
@@ -150,6 +153,8 @@ pub enum Config {
     Run(RunConfig),
     /// `berth chat`
     Chat(ChatConfig),
+    /// `berth up`
+    Up(Box<UpConfig>),
 }
 
 /// What the standard streams are connected to.
@@ -185,7 +190,7 @@ impl Config {
         match args.command {
             Command::Run(args) => Ok(Self::Run(run(args, environment, streams)?)),
             Command::Chat(args) => Ok(Self::Chat(chat(args, environment, streams)?)),
-            Command::Up(_) => Err(CliError::usage("up", "wip")),
+            Command::Up(args) => Ok(Self::Up(Box::new(up::up(&args, environment, streams)?))),
         }
     }
 }

@@ -6,6 +6,8 @@ use berth_client::ClientError;
 use berth_wire::turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason};
 use uuid::Uuid;
 
+use crate::up::UpError;
+
 /// How the command ended, for the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -80,6 +82,9 @@ pub enum CliError {
     /// The server, or the way to it, failed.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// Local mode failed.
+    #[error(transparent)]
+    Up(#[from] UpError),
     /// No server is known.
     #[error("no server is known: start one with `berth up`, or name one with --server and --token-file")]
     NoServer,
@@ -134,15 +139,19 @@ impl CliError {
     /// What it means for the shell.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Usage { .. } => Exit::Usage,
+            Self::Usage { .. } | Self::Up(UpError::OpencodeGiven { .. } | UpError::Port { .. }) => {
+                Exit::Usage
+            }
             Self::NoServer => Exit::Unreachable,
             Self::CancelTimeout { .. } => Exit::Cancelled,
+            Self::Up(UpError::InUse { .. }) => Exit::Refused,
             Self::Client(error) if error.is_unreachable() => Exit::Unreachable,
             Self::Client(error) => match error.problem() {
                 Some(problem) if problem.status < 500 => Exit::Refused,
                 _ => Exit::Failed,
             },
-            Self::Read { .. }
+            Self::Up(_)
+            | Self::Read { .. }
             | Self::BadFile { .. }
             | Self::Input(_)
             | Self::Output(_)

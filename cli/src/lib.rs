@@ -1,11 +1,17 @@
 //! The berth command: local mode, and a client for people and scripts.
 //!
 //! [`args`] is the command line as typed and [`config`] what it means; [`run`] and [`chat`] talk to a server through
-//! [`turn`], which shows events by [`render`] and [`output`] and answers requests by [`ask`] and [`input`].
+//! [`turn`], which shows events by [`render`] and [`output`] and answers requests by [`ask`] and [`input`]; [`up`] is
+//! that server and its sandboxes on this machine.
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 pub mod args;
 pub mod ask;
@@ -21,9 +27,13 @@ pub mod run;
 pub mod state;
 pub mod text;
 pub mod turn;
+pub mod up;
 
 use config::{Config, Environment, Streams};
 use error::{CliError, Exit, chain};
+
+/// How long what was left running at the end may take to be dropped.
+const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The whole program: parses the command line, does what it says, and tells how it went.
 pub fn main() -> ExitCode {
@@ -40,6 +50,7 @@ pub fn main() -> ExitCode {
 
 fn start(args: args::Args) -> Result<Exit, CliError> {
     let environment = Environment::of_process().map_err(CliError::Environment)?;
+    log_to_stderr(&environment);
     let config = Config::new(args, &environment, Streams::of_process())?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
@@ -47,9 +58,22 @@ fn start(args: args::Args) -> Result<Exit, CliError> {
         match config {
             Config::Run(config) => Box::pin(run::run(config)).await,
             Config::Chat(config) => Box::pin(chat::chat(config)).await,
+            Config::Up(config) => Box::pin(up::up(*config)).await,
         }
     });
-    // A read from standard input may still be under way, and cannot be called off.
-    runtime.shutdown_background();
+    // A read from standard input may still be under way, and cannot be called off; opencode's process ends when the
+    // task that owns it is dropped, which takes no time worth mentioning.
+    runtime.shutdown_timeout(LEAVE_LIMIT);
     result
+}
+
+/// Logs go to standard error: warnings and errors, or what `RUST_LOG` asks for.
+fn log_to_stderr(environment: &Environment) {
+    let wanted = environment.get("RUST_LOG").and_then(|value| value.to_str()).unwrap_or("warn");
+    let color = environment.get("NO_COLOR").is_none() && std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::builder().parse_lossy(wanted))
+        .with_writer(std::io::stderr)
+        .with_ansi(color)
+        .init();
 }

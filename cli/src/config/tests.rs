@@ -20,7 +20,7 @@ fn config(line: &[&str], variables: &[(&str, &str)], streams: Streams) -> Result
 fn run_config(line: &[&str], streams: Streams) -> RunConfig {
     match config(line, &[("HOME", "/home/u")], streams).unwrap() {
         Config::Run(config) => config,
-        other @ Config::Chat(_) => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -93,6 +93,75 @@ fn colour_can_be_declined() {
     assert!(color(&[("NO_COLOR", "")]));
     assert!(!color(&[("NO_COLOR", "1")]));
     assert!(!color(&[("TERM", "dumb")]));
+}
+
+fn up_config(line: &[&str], variables: &[(&str, &str)], here: &Path) -> Result<UpConfig, CliError> {
+    let args = Args::try_parse_from(["berth", "up"].iter().chain(line)).unwrap();
+    match Config::new(args, &Environment::of(variables, here), PIPES)? {
+        Config::Up(config) => Ok(*config),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn up_takes_the_current_directory_or_those_that_are_named() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir(here.path().join("api")).unwrap();
+    std::fs::write(here.path().join("file"), "").unwrap();
+    let home = [("HOME", "/home/u")];
+    let named = |line: &[&str]| {
+        let config = up_config(line, &home, here.path())?;
+        let pair = |spec: crate::up::SandboxSpec| (spec.name, spec.directory);
+        Ok(config.local.sandboxes.into_iter().map(pair).collect::<Vec<_>>())
+    };
+    let sandbox = |name: &str, directory: &Path| (name.to_owned(), directory.to_owned());
+    let api = here.path().join("api");
+    assert_eq!(named(&[]).unwrap(), [sandbox("default", here.path())]);
+    assert_eq!(named(&["api"]).unwrap(), [sandbox("default", &api)]);
+    let two = named(&["--sandbox", "a=api", "--sandbox", "b=."]).unwrap();
+    assert_eq!(two, [sandbox("a", &api), sandbox("b", &here.path().join("."))]);
+    let refused: [&[&str]; 6] = [
+        &["nowhere"],
+        &["file"],
+        &["--sandbox", "a"],
+        &["--sandbox", "a="],
+        &["--sandbox", "A=api"],
+        &["--sandbox", "a=api", "--sandbox", "a=."],
+    ];
+    for line in refused {
+        let error: CliError = named(line).unwrap_err();
+        assert!(matches!(error, CliError::Usage { .. }), "{line:?}: {error}");
+    }
+}
+
+#[test]
+fn up_passes_keys_on_and_nothing_else() {
+    let here = tempfile::tempdir().unwrap();
+    let variables = [
+        ("HOME", "/home/u"),
+        ("OPENAI_API_KEY", "sk-1"),
+        ("MY_KEY", "k"),
+        ("OTHER", "o"),
+        ("GROQ_API_KEY", ""),
+        ("BERTH_CACHE", "/cache"),
+    ];
+    let config = up_config(&["--pass-env", "MY_KEY"], &variables, here.path()).unwrap();
+    let crate::up::Model::Own { config_home, auth, environment } = &config.local.model else {
+        panic!("{:?}", config.local.model)
+    };
+    assert_eq!(config_home, Path::new("/home/u/.config"));
+    assert_eq!(auth, Path::new("/home/u/.local/share/opencode/auth.json"));
+    let names: Vec<&String> = environment.keys().collect();
+    assert_eq!(names, ["MY_KEY", "OPENAI_API_KEY"]);
+    for (name, reason) in [("UNSET", "is not set"), ("BERTH_CACHE", "Berth's own")] {
+        let error = up_config(&["--pass-env", name], &variables, here.path()).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let scripted = up_config(&["--scripted"], &variables, here.path()).unwrap();
+    let crate::up::Model::Scripted { config_home } = &scripted.local.model else {
+        panic!("{:?}", scripted.local.model)
+    };
+    assert_eq!(config_home.as_deref(), Some(Path::new("/cache/opencode/1.18.33/config")));
 }
 
 proptest! {

@@ -39,29 +39,33 @@ pub(crate) const SESSION: Uuid = Uuid::from_u128(0x0198_f2c4_0000_7000_8000_0000
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     /// This is logged.
-    Emit(EventPayload),
+    Emit(Box<EventPayload>),
     /// Nothing happens until the permission is answered; the resolution is logged, and a rejection ends the turn.
     Answer,
     /// Nothing happens until the turn is cancelled, which ends it.
     Cancel,
 }
 
+pub(crate) fn emit(payload: EventPayload) -> Act {
+    Act::Emit(Box::new(payload))
+}
+
 /// A chunk of text of part `part`.
 pub(crate) fn says(part: &str, offset: u64, text: &str) -> Act {
-    Act::Emit(EventPayload::chunk(Voice::Message, part, offset, text))
+    emit(EventPayload::chunk(Voice::Message, part, offset, text))
 }
 
 pub(crate) fn thinks(text: &str) -> Act {
-    Act::Emit(EventPayload::chunk(Voice::Thought, "thought", 0, text))
+    emit(EventPayload::chunk(Voice::Thought, "thought", 0, text))
 }
 
 pub(crate) fn update(payload: Value) -> Act {
     let kind = payload["sessionUpdate"].as_str().unwrap().to_owned();
-    Act::Emit(EventPayload::from_parts(&kind, payload))
+    emit(EventPayload::from_parts(&kind, payload))
 }
 
 pub(crate) fn asks(id: &str, command: &str) -> Act {
-    Act::Emit(EventPayload::PermissionRequested(PermissionRequested {
+    emit(EventPayload::PermissionRequested(PermissionRequested {
         permission_id: id.to_owned(),
         permission: "bash".to_owned(),
         patterns: vec![command.to_owned()],
@@ -74,7 +78,7 @@ pub(crate) fn asks(id: &str, command: &str) -> Act {
 }
 
 pub(crate) fn ends(outcome: TurnOutcome) -> Act {
-    Act::Emit(EventPayload::TurnEnded(outcome))
+    emit(EventPayload::TurnEnded(outcome))
 }
 
 pub(crate) fn succeeds() -> Act {
@@ -124,7 +128,7 @@ impl Log {
         let Some((turn, mut acts)) = self.running.take() else { return };
         while let Some(act) = acts.pop_front() {
             match act {
-                Act::Emit(payload) => self.emit(turn, payload),
+                Act::Emit(payload) => self.emit(turn, *payload),
                 Act::Answer | Act::Cancel => {
                     acts.push_front(act);
                     self.running = Some((turn, acts));

@@ -7,7 +7,7 @@ use berth_wire::{
 };
 
 use crate::{
-    fake::{Act, FakeServer, SESSION, ends, permission_script, says, succeeds, thinks},
+    fake::{Act, FakeServer, SESSION, emit, ends, permission_script, says, succeeds, thinks},
     process::{Berth, error_lines, finish, finished, interrupt, wait_for},
 };
 
@@ -78,7 +78,7 @@ async fn the_prompt_may_come_through_a_pipe() {
 
 #[tokio::test]
 async fn torn_text_never_reaches_a_pipe() {
-    let void = Act::Emit(EventPayload::PartVoided(PartVoided { part_id: "a".to_owned() }));
+    let void = emit(EventPayload::PartVoided(PartVoided { part_id: "a".to_owned() }));
     let script = vec![says("a", 0, "torn te"), void, says("b", 0, "torn text"), succeeds()];
     let server = FakeServer::start(vec![script]).await;
     let done = finish(Berth::new().against(&server, &["run", "x"]), "").await;

@@ -1,0 +1,119 @@
+//! `berth up`, checked. Looks whether directories exist; else pure.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use berth_server::Limits;
+
+use super::{DEFAULT_SANDBOX, Environment, Streams, sandbox_name, shape, state_dir};
+use crate::{
+    args::{PROVIDER_VARIABLES, UpArgs},
+    error::CliError,
+    up::{LocalConfig, Model, OpencodeChoice, SandboxSpec, UpConfig, binary::pinned_directory},
+};
+
+/// Most sandboxes of one local mode: each opencode takes about 0.5 GB.
+const SANDBOX_LIMIT: usize = 64;
+
+pub(super) fn up(args: &UpArgs, environment: &Environment, streams: Streams) -> Result<UpConfig, CliError> {
+    let cache = match environment.get("BERTH_CACHE").map(PathBuf::from) {
+        Some(cache) => environment.absolute(&cache),
+        None => environment.base_directory("HOME", "")?.join(".cache/berth"),
+    };
+    let opencode = match &args.opencode {
+        Some(path) => OpencodeChoice::Given(environment.absolute(path)),
+        None => OpencodeChoice::usual(&cache, environment.get("PATH")),
+    };
+    let local = LocalConfig {
+        state: state_dir(args.data.clone(), environment)?,
+        sandboxes: sandboxes(args, environment)?,
+        model: model(args, environment, &cache)?,
+        program: PathBuf::new(),
+        port: args.port,
+        inherited: environment.variables().clone(),
+        limits: Limits::default(),
+    };
+    Ok(UpConfig { local, opencode, shape: shape(environment, streams) })
+}
+
+fn sandboxes(args: &UpArgs, environment: &Environment) -> Result<Vec<SandboxSpec>, CliError> {
+    if args.sandbox.is_empty() {
+        let directory = match &args.directory {
+            Some(directory) => existing("DIR", &environment.absolute(directory))?,
+            None => environment.current_directory.clone(),
+        };
+        return Ok(vec![SandboxSpec { name: DEFAULT_SANDBOX.to_owned(), directory }]);
+    }
+    if args.sandbox.len() > SANDBOX_LIMIT {
+        return Err(CliError::usage("--sandbox", format!("given more than {SANDBOX_LIMIT} times")));
+    }
+    let mut specs: Vec<SandboxSpec> = Vec::new();
+    for text in &args.sandbox {
+        let spec = sandbox(text, environment)?;
+        if specs.iter().any(|known| known.name == spec.name) {
+            return Err(CliError::usage("--sandbox", format!("{} is named twice", spec.name)));
+        }
+        specs.push(spec);
+    }
+    Ok(specs)
+}
+
+fn sandbox(text: &str, environment: &Environment) -> Result<SandboxSpec, CliError> {
+    let (name, directory) =
+        text.split_once('=').filter(|(_, directory)| !directory.is_empty()).ok_or_else(|| {
+            CliError::usage("--sandbox", format!("{text:?} is not NAME=DIR, such as api=./api"))
+        })?;
+    let name = sandbox_name("--sandbox", name)?;
+    let directory = existing("--sandbox", &environment.absolute(Path::new(directory)))?;
+    Ok(SandboxSpec { name, directory })
+}
+
+fn existing(field: &'static str, directory: &Path) -> Result<PathBuf, CliError> {
+    if directory.is_dir() {
+        return Ok(directory.to_owned());
+    }
+    let why = if directory.exists() { "is not a directory" } else { "does not exist; make it first" };
+    Err(CliError::usage(field, format!("{} {why}", directory.display())))
+}
+
+fn model(args: &UpArgs, environment: &Environment, cache: &Path) -> Result<Model, CliError> {
+    if args.scripted {
+        return Ok(Model::Scripted { config_home: Some(pinned_directory(cache).join("config")) });
+    }
+    let data = environment.base_directory("XDG_DATA_HOME", ".local/share")?;
+    Ok(Model::Own {
+        config_home: environment.base_directory("XDG_CONFIG_HOME", ".config")?,
+        auth: data.join("opencode/auth.json"),
+        environment: passed_on(&args.pass_env, environment)?,
+    })
+}
+
+/// The providers' variables that are set, and those that were asked for.
+fn passed_on(names: &[String], environment: &Environment) -> Result<BTreeMap<String, String>, CliError> {
+    let mut variables = BTreeMap::new();
+    for name in PROVIDER_VARIABLES {
+        if environment.get(name).is_some() {
+            variables.insert(name.to_owned(), value(name, environment)?);
+        }
+    }
+    for name in names {
+        if name.starts_with("BERTH_") || name.starts_with("OPENCODE_SERVER_") {
+            return Err(CliError::usage(
+                "--pass-env",
+                format!("{name} is Berth's own and cannot be passed on"),
+            ));
+        }
+        variables.insert(name.clone(), value(name, environment)?);
+    }
+    Ok(variables)
+}
+
+fn value(name: &str, environment: &Environment) -> Result<String, CliError> {
+    let value = environment
+        .get(name)
+        .ok_or_else(|| CliError::usage("--pass-env", format!("{name} is not set in this environment")))?;
+    let text = value.to_str().map(ToOwned::to_owned);
+    text.ok_or_else(|| CliError::usage("--pass-env", format!("the value of {name} is not UTF-8 text")))
+}
