@@ -333,3 +333,61 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_envelopes_are_read() {
+        let bare = r#"{"id":"evt_1","type":"session.idle","properties":{"sessionID":"ses_1"}}"#;
+        let global = format!(r#"{{"directory":"/w","project":"global","payload":{bare}}}"#);
+        let idle = Event::SessionIdle { session_id: "ses_1".to_owned() };
+        let event = GlobalEvent::parse(bare).unwrap();
+        assert_eq!((event.directory, event.event), (None, idle.clone()));
+        let event = GlobalEvent::parse(&global).unwrap();
+        assert_eq!((event.directory.as_deref(), event.kind.as_str()), (Some("/w"), "session.idle"));
+        assert_eq!(event.event, idle);
+    }
+
+    #[test]
+    fn the_doors_events_are_read() {
+        let text = r#"{"payload":{"type":"berth.resync","properties":{"reason":"expired","oldest":null}}}"#;
+        assert!(matches!(GlobalEvent::parse(text).unwrap().event, Event::Door(DoorEvent::Resync { .. })));
+        let text = r#"{"payload":{"type":"berth.of-a-newer-door","properties":{}}}"#;
+        assert_eq!(GlobalEvent::parse(text).unwrap().event, Event::Unknown);
+    }
+
+    #[test]
+    fn unknown_kinds_and_fields_are_no_errors() {
+        let text = r#"{"type":"session.next.prompted","properties":{"sessionID":"ses_1"}}"#;
+        assert_eq!(GlobalEvent::parse(text).unwrap().event, Event::Unknown);
+        let text = r#"{"payload":{"type":"sync","syncEvent":{"seq":3}}}"#;
+        assert_eq!(GlobalEvent::parse(text).unwrap().event, Event::Unknown);
+        let text = r#"{"type":"session.status","properties":{"sessionID":"s","status":{"type":"dreaming","of":"sheep"}}}"#;
+        let status = SessionStatus::Other;
+        assert_eq!(
+            GlobalEvent::parse(text).unwrap().event,
+            Event::SessionStatus { session_id: "s".to_owned(), status }
+        );
+    }
+
+    #[test]
+    fn odd_values_of_what_is_only_shown_lose_no_event() {
+        let text = r#"{"type":"message.updated","properties":{"info":{"id":"m","sessionID":"s","role":"assistant",
+            "time":{"created":1,"completed":2},"cost":null,"tokens":{"input":-1,"output":"x"},"finish":7}}}"#;
+        let Event::MessageUpdated(info) = GlobalEvent::parse(text).unwrap().event else {
+            panic!("a message")
+        };
+        assert_eq!((info.time.completed, info.tokens.input, info.finish), (Some(2), 0, None));
+    }
+
+    #[test]
+    fn what_is_no_event_is_typed() {
+        assert!(matches!(GlobalEvent::parse("{"), Err(EventError::NotJson(_))));
+        assert!(matches!(GlobalEvent::parse("[]"), Err(EventError::NoType)));
+        assert!(matches!(GlobalEvent::parse(r#"{"payload":{}}"#), Err(EventError::NoType)));
+        let error = GlobalEvent::parse(r#"{"type":"session.idle","properties":{}}"#).unwrap_err();
+        assert!(matches!(&error, EventError::Shape { kind, .. } if kind == "session.idle"), "{error:?}");
+    }
+}

@@ -36,7 +36,8 @@ pub struct Prompt {
     pub message_id: String,
     /// Its texts; must not be empty, since opencode would run a turn about nothing.
     pub parts: Vec<PromptText>,
-    /// Model, when not the configured one.
+    /// Model, when not the session's: one that is named stays the session's for later prompts, also when it does not
+    /// exist (measured on opencode 1.18.33).
     pub model: Option<ModelReference>,
     /// Agent, when not the default one.
     pub agent: Option<String>,

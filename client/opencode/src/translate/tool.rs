@@ -301,3 +301,70 @@ fn diff(tool: &ToolPart) -> Option<acp::ToolCallContent> {
     };
     Some(acp::ToolCallContent::Diff(diff))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn part(tool: &str, input: Value) -> ToolPart {
+        let state = ToolState { status: ToolStatus::Running, input, ..ToolState::default() };
+        ToolPart { call_id: "call_1".to_owned(), tool: tool.to_owned(), state }
+    }
+
+    #[test]
+    fn titles_say_what_is_done() {
+        let cases = [
+            ("bash", json!({ "command": "make test\nmake lint" }), "make test…"),
+            ("write", json!({ "filePath": "/w/a.txt" }), "write /w/a.txt"),
+            ("grep", json!({ "pattern": "x.*y" }), "grep x.*y"),
+            ("webfetch", json!({ "url": "https://example.com" }), "webfetch https://example.com"),
+            ("task", json!({ "description": "look around" }), "task look around"),
+            ("bash", json!({}), "bash"),
+            ("bash", json!({ "command": 7 }), "bash"),
+            ("github_search", json!({ "q": "x" }), "github_search"),
+        ];
+        for (tool, input, expected) in cases {
+            assert_eq!(title(&part(tool, input)), expected);
+        }
+    }
+
+    #[test]
+    fn kinds_are_those_of_acp() {
+        let cases = [
+            ("bash", acp::ToolKind::Execute),
+            ("edit", acp::ToolKind::Edit),
+            ("read", acp::ToolKind::Read),
+            ("glob", acp::ToolKind::Search),
+            ("webfetch", acp::ToolKind::Fetch),
+            ("task", acp::ToolKind::Think),
+            ("of_an_mcp_server", acp::ToolKind::Other),
+        ];
+        for (tool, expected) in cases {
+            assert_eq!(kind(tool), expected, "{tool}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_no_locations() {
+        assert!(location(&json!({ "filePath": "a.txt" })).is_none());
+        assert!(location(&json!({ "path": "/w" })).is_some());
+    }
+
+    #[test]
+    fn output_that_did_not_change_is_not_told_again() {
+        let mut tools = Tools::default();
+        let mut running = part("bash", json!({ "command": "make" }));
+        running.state.metadata = json!({ "output": "one\n" });
+        assert!(tools.part("prt_1", "msg_1", &running).is_some());
+        assert!(tools.part("prt_1", "msg_1", &running).is_none());
+        running.state.metadata = json!({ "output": "one\ntwo\n" });
+        assert!(tools.part("prt_1", "msg_1", &running).is_some());
+        running.state.status = ToolStatus::Completed;
+        running.state.output = Some("one\ntwo\n".to_owned());
+        assert!(tools.part("prt_1", "msg_1", &running).is_some());
+        running.state.output = Some("late".to_owned());
+        assert!(tools.part("prt_1", "msg_1", &running).is_none(), "one final state");
+    }
+}

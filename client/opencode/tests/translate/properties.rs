@@ -170,7 +170,9 @@ fn nonsense_makes_no_hole_and_no_second_end() {
         let capture = &captures[capture];
         let mut run = Run::new(capture);
         let mut position = 0;
-        steps.iter().for_each(|step| take_step(&mut run, capture, &mut position, step));
+        for step in &steps {
+            take_step(&mut run, capture, &mut position, step);
+        }
         run.fold();
         check_ends(&run.log);
     });
