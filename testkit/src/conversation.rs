@@ -143,7 +143,7 @@ fn deciding_prompt(messages: &[Message], offers_tools: bool) -> Prompt {
             "tool" => goes_on &= !was_broken_off(&text_of(&message.content)),
             "user" => {
                 goes_on &= !tool_results(&message.content).any(|result| was_broken_off(&text_of(result)));
-                let text = text_of(&message.content);
+                let text = without_quotes(text_of(&message.content));
                 let choice = Choice::read(&text);
                 let folded_in = goes_on && offers_tools && choice == Choice::Nothing;
                 if !folded_in && !text.trim().is_empty() {
@@ -155,6 +155,14 @@ fn deciding_prompt(messages: &[Message], offers_tools: bool) -> Prompt {
         }
     }
     prompt
+}
+
+/// `opencode run` puts a prompt that has blanks into quotes, and a backslash before each quote in it.
+fn without_quotes(text: String) -> String {
+    match text.trim().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\\\"", "\""),
+        None => text,
+    }
 }
 
 fn calls_tools(message: &Message) -> bool {
@@ -230,6 +238,16 @@ mod tests {
         assert_eq!(Choice::read("a scenario: tool"), Choice::Nothing);
         assert_eq!(Choice::read("scenario:"), Choice::Nothing);
         assert_eq!(Choice::read("@stubborn"), Choice::Nothing);
+    }
+
+    #[test]
+    fn the_quotes_of_opencode_run_do_not_matter() {
+        let prompt = |content: &str| read(&json!([{"role": "user", "content": content}])).prompt;
+        assert_eq!(prompt(r#""scenario: tool""#).choice, scenario("tool"));
+        let quoted = prompt(r#""@stub tool:bash:{\"command\":\"echo \\"x\\"\"} >> say:done""#);
+        assert_eq!(quoted.choice, script(r#"tool:bash:{"command":"echo \"x\""} >> say:done"#));
+        assert_eq!(prompt(r#"say "hello""#).text, r#"say "hello""#);
+        assert_eq!(prompt("\"").text, "\"");
     }
 
     #[test]

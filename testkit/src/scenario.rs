@@ -177,6 +177,15 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_lists_every_scenario_with_its_summary() {
+        let readme = include_str!("../README.md");
+        for scenario in scenarios() {
+            let row = format!("| `{}` | {} |", scenario.name, scenario.summary);
+            assert!(readme.contains(&row), "README.md lacks {row}");
+        }
+    }
+
+    #[test]
     fn every_tool_call_has_json_arguments() {
         let ops = scenarios().iter().flat_map(|scenario| scenario.parse().steps).flatten();
         for op in ops {

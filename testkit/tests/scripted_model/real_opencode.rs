@@ -58,10 +58,10 @@ async fn play(opencode: &Opencode, name: &str) {
         "slow" => slow(&session, &prompt).await,
         "error-400" => error_400(&session, &prompt).await,
         "error-429" => {
-            retried(&session, &prompt, RequestOutcome::Refused(429), 1, "The second try was let in.").await
+            retried(&session, &prompt, RequestOutcome::Refused(429), 1, "The second try was let in.").await;
         }
         "error-500" => {
-            retried(&session, &prompt, RequestOutcome::Refused(500), 2, "The third try went well.").await
+            retried(&session, &prompt, RequestOutcome::Refused(500), 2, "The third try went well.").await;
         }
         "cut" => {
             let whole = "This sentence breaks off and is whole the second time.";
