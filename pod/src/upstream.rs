@@ -2,7 +2,7 @@
 //!
 //! One connection per request, never a pool: opencode comes back on another port after each restart, a request that
 //! reaches it before it is wired is never answered and poisons its connection (measured on opencode 1.18.33), and a
-//! fresh loopback connection costs less than a tenth of a millisecond. IO.
+//! whole detour through the door costs 0.3 to 0.5 ms with it (debug build, two cores). IO.
 
 use std::{io, net::SocketAddr, time::Duration};
 

@@ -58,6 +58,13 @@ pub(super) async fn prepare(mut config: ServeConfig) -> Result<Prepared, StartEr
     Ok(Prepared { config, identity, _lock: lock })
 }
 
+/// When the program ends without [`super::Supervisor::stop`], nothing is left; after it, there is nothing to do.
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        orphans::kill_now(&self.identity);
+    }
+}
+
 impl Prepared {
     /// opencode's default directory.
     pub(super) fn directory(&self) -> &Path {

@@ -73,6 +73,12 @@ async fn until(
     state.unwrap().clone()
 }
 
+/// The process that a script told of by `echo child $!`.
+fn child_of(bench: &Bench) -> u32 {
+    let log = std::fs::read_to_string(berth_pod::serve::log_file(&bench.data())).unwrap();
+    log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
+}
+
 fn lives(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
@@ -149,21 +155,13 @@ async fn one_that_ignores_term_is_killed_with_all_that_it_started() {
         format!("trap '' TERM; setsid sleep 600 & echo child $!; {LISTENS}; while :; do sleep 600; done");
     let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
     let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
-    let log = std::fs::read_to_string(berth_pod::serve::log_file(&bench.data())).unwrap();
-    let child: u32 = log.lines().next().unwrap().strip_prefix("child ").unwrap().parse().unwrap();
+    let child = child_of(&bench);
     assert!(lives(pid) && lives(child));
     let begun = Instant::now();
     supervisor.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(!lives(pid));
-    within("end of the child", async {
-        // It is a child of process 1 now, which may take a moment to reap it.
-        while std::fs::read(format!("/proc/{child}/environ")).is_ok_and(|environment| !environment.is_empty())
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    wait_gone(child);
     assert_eq!(supervisor.watch().borrow().last_exit.as_ref().unwrap().signal, Some(9));
 }
 
@@ -214,6 +212,31 @@ async fn a_dropped_supervisor_ends_its_program() {
         }
     })
     .await;
+}
+
+/// Waits until a process is gone, or is a child of process 1 that was not reaped yet.
+fn wait_gone(pid: u32) {
+    let end = std::time::Instant::now() + BOUND;
+    while std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| !environment.is_empty()) {
+        assert!(std::time::Instant::now() < end, "process {pid} lives on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_program_that_ends_without_a_stop_leaves_nothing() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (supervisor, pid, child) = runtime.block_on(async {
+        let bench = Bench::new("1.18.33").await;
+        let script = format!("setsid sleep 600 & echo child $!; {LISTENS}; exec sleep 600");
+        let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+        let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
+        (supervisor, pid, child_of(&bench))
+    });
+    drop(runtime);
+    wait_gone(pid);
+    wait_gone(child);
+    drop(supervisor);
 }
 
 #[tokio::test]
