@@ -1,7 +1,7 @@
 //! The door: the only way to an opencode from outside its pod.
 //!
-//! It authenticates every request, passes all of opencode's routes through unchanged ([`proxy`]), serves the two
-//! event streams from a journal with ids ([`journal`], [`events`]), and answers `/doc` and `/berth/state` itself.
+//! It authenticates every request, passes all of opencode's routes through unchanged (`proxy`), serves the two
+//! event streams from a journal with ids (`journal`, `events`), and answers `/doc` and `/berth/state` itself.
 //! It keeps requests waiting while opencode starts, and answers with problem+json when it cannot serve them. It does
 //! not run opencode: see [`crate::serve`]. IO.
 
