@@ -9,16 +9,26 @@ use std::{
     time::Duration,
 };
 
+use berth_opencode::{ClientConfig, OpencodeClient};
 use berth_pod::{
     door::{self, DoorConfig},
     serve::{ConfigHome, ServeConfig, ServeState, StartError, Supervisor},
 };
 use berth_server::SandboxAddress;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use berth_wire::api::SandboxPhase;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::data::random_secret;
 use crate::config::LOCAL;
+
+/// The door opens about 100 ms after opencode answers; it is asked this often.
+const DOOR_POLL: Duration = Duration::from_millis(25);
 
 /// What a sandbox is made of.
 #[derive(Clone)]
@@ -72,6 +82,15 @@ pub enum SandboxError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// Its door does not say how it stands.
+    #[error("the door of sandbox {name} does not say how it stands")]
+    DoorState {
+        /// The sandbox.
+        name: String,
+        /// Why.
+        #[source]
+        source: berth_opencode::ClientError,
     },
     /// opencode was started and did not come to answer.
     #[error("sandbox {name}: {why}")]
@@ -131,14 +150,25 @@ impl LocalSandbox {
         self.supervisor.watch()
     }
 
-    /// Waits until opencode answers. A first start that fails is an error at once.
+    /// Waits until opencode answers and its door lets requests pass. A first start that fails is an error at once.
     pub async fn ready(&self, bound: Duration) -> Result<(), SandboxError> {
-        match self.supervisor.ready(bound).await {
-            Ok(_) => Ok(()),
-            Err(state) => {
-                Err(SandboxError::NotReady { name: self.address.name.clone(), why: why(&state, bound) })
-            }
+        let not_ready = |why| SandboxError::NotReady { name: self.address.name.clone(), why };
+        let until = Instant::now() + bound;
+        self.supervisor.ready(bound).await.map_err(|state| not_ready(why(&state, bound)))?;
+        timeout_at(until, self.door_ready()).await.unwrap_or_else(|_| {
+            let seconds = bound.as_secs();
+            Err(not_ready(format!("opencode answers, but its door is not open after {seconds} s")))
+        })
+    }
+
+    async fn door_ready(&self) -> Result<(), SandboxError> {
+        let failed = |source| SandboxError::DoorState { name: self.address.name.clone(), source };
+        let config = ClientConfig::new(&*self.address.door_url, self.address.door_password.clone());
+        let client = OpencodeClient::new(config).map_err(failed)?;
+        while client.door_state().await.map_err(failed)?.phase != SandboxPhase::Ready {
+            sleep(DOOR_POLL).await;
         }
+        Ok(())
     }
 
     /// Waits until the door ends; only a failure ends it before [`LocalSandbox::stop`].

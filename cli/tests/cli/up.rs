@@ -102,6 +102,20 @@ impl Up {
     }
 }
 
+impl Drop for Up {
+    /// A test that failed must not leave opencode behind: the program gets the time to end it.
+    fn drop(&mut self) {
+        if self.child.id().is_none() {
+            return;
+        }
+        self.signal(Signal::SIGTERM);
+        let until = std::time::Instant::now() + STOP_LIMIT;
+        while matches!(self.child.try_wait(), Ok(None)) && std::time::Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
 /// Processes whose environment leads into this directory: opencode, and whatever its tools started.
 fn processes_of(directory: &Path) -> Vec<String> {
     let needle = directory.to_str().unwrap().as_bytes();
