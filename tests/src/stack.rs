@@ -1,6 +1,6 @@
 //! All parts around one real opencode, in this process.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use berth_client::BerthClient;
 use berth_opencode::{ClientConfig, OpencodeClient};
@@ -266,6 +266,9 @@ async fn supervise(
     let mut serve = ServeConfig::new(opencode_program(), work, data, password, std::env::vars_os());
     serve.config_home = ConfigHome::At(opencode_config_home());
     serve.environment = offline_environment(config);
+    // A test that kills opencode again and again need not wait as a person would.
+    serve.timings.backoff_first = Duration::from_millis(200);
+    serve.timings.backoff_longest = Duration::from_secs(1);
     Supervisor::start(serve).await.expect("the supervisor starts")
 }
 

@@ -308,6 +308,8 @@ impl Owner {
         }
         self.send_again();
         if self.connected {
+            // The door may have said that opencode is up before this subscription began.
+            self.resync |= self.boot_id.is_none() && !self.live.is_empty();
             self.read_again().await?;
         }
         self.act().await?;
