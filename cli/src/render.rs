@@ -8,7 +8,7 @@ use berth_wire::{
         EventPayload, Fold, PartReplaced, PermissionRequested, ProviderRetry, QuestionRequested, Resolution,
         ResolvedBy, SessionEvent, Voice, acp,
     },
-    turn::{TurnOutcome, TurnState, TurnStopReason},
+    turn::{TurnOutcome, TurnState, TurnStopReason, Usage},
 };
 use jiff::Timestamp;
 
@@ -20,6 +20,9 @@ pub use history::history_lines;
 
 /// Longest title of a tool call that is shown, in characters.
 const TITLE_LIMIT: usize = 160;
+
+/// Longest difference of a file that is shown with a request to change it, in lines.
+const DIFF_LINES: usize = 60;
 
 /// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +89,7 @@ impl Tool {
     fn label(&self) -> String {
         let title = clean_line(&self.title, TITLE_LIMIT);
         match self.name.as_deref().map(|name| clean_line(name, TITLE_LIMIT)) {
-            Some(name) if name != title && !title.is_empty() => format!("{name}: {title}"),
+            Some(name) if !title.starts_with(&name) && !title.is_empty() => format!("{name}: {title}"),
             Some(name) if title.is_empty() => name,
             _ => title,
         }
@@ -339,11 +342,21 @@ pub fn request_lines(payload: &EventPayload) -> Vec<String> {
 }
 
 fn permission_lines(request: &PermissionRequested) -> Vec<String> {
-    let title = clean_line(&request.title, TITLE_LIMIT);
-    let mut lines = vec![format!("? permission {}: {title}", clean_line(&request.permission, 80))];
+    let (kind, title) = (clean_line(&request.permission, 80), clean_line(&request.title, TITLE_LIMIT));
+    let header = if title.starts_with(&kind) { format!("? {title}") } else { format!("? {kind}: {title}") };
+    let mut lines = vec![header];
     // A command is shown whole, however long: nobody should allow what they could not read.
-    for pattern in request.patterns.iter().filter(|pattern| **pattern != request.title) {
-        lines.extend(clean(pattern).lines().map(|line| format!("    {line}")));
+    let exact = match request.metadata["command"].as_str() {
+        Some(command) => clean(command),
+        None => clean(&request.patterns.join("\n")),
+    };
+    if !lines[0].contains(&exact) {
+        lines.extend(exact.lines().map(|line| format!("    {line}")));
+    }
+    let diff = request.metadata["diff"].as_str().map(clean).unwrap_or_default();
+    lines.extend(diff.lines().take(DIFF_LINES).map(|line| format!("    {line}")));
+    if let Some(more) = diff.lines().count().checked_sub(DIFF_LINES + 1) {
+        lines.push(format!("    … and {} more lines", more + 1));
     }
     lines
 }
@@ -403,7 +416,7 @@ fn outcome_line(outcome: &TurnOutcome, took: Option<i64>) -> (Tone, String) {
         let reason = reason.as_ref().and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
         format!(": {reason}: {}", clean_line(&error.message, 1000))
     });
-    let usage = outcome.usage.map(|usage| {
+    let usage = outcome.usage.filter(|usage| *usage != Usage::default()).map(|usage| {
         let input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
         let output = usage.output_tokens + usage.reasoning_tokens;
         let cost = if usage.cost_usd > 0.0 { format!(", ${:.4}", usage.cost_usd) } else { String::new() };

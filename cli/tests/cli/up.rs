@@ -138,7 +138,7 @@ async fn one_prompt_the_whole_way_and_nothing_left_behind() {
     let demo = home.run(&["run", "--allow", "scenario: demo"], "").await;
     assert_eq!(demo.code, 0, "{}", demo.err);
     assert!(!demo.out.trim().is_empty(), "the agent says something");
-    for sign in ["? permission bash", "✓ ", "✓ succeeded"] {
+    for sign in ["? bash: ", "✓ ", "✓ succeeded"] {
         assert!(demo.err.contains(sign), "{sign:?} in {}", demo.err);
     }
     let files: Vec<_> = std::fs::read_dir(home.path("work")).unwrap().filter_map(Result::ok).collect();
