@@ -72,12 +72,18 @@ say "\$ berth run${answer[*]:+ ${answer[*]}} \"scenario: demo\""
 say "The agent's files are in $work:"
 find "$work" -type f -not -path '*/.git/*' -exec ls -l {} +
 
-say "Type next, in another terminal:
+if [[ -t 0 && -t 1 ]]; then
+  say "Type next, in another terminal:
   export BERTH_DATA=$BERTH_DATA
   $berth run \"hello\"
-  $berth chat"
-if [[ -t 0 && -t 1 ]]; then
-  say "Berth stays up until Ctrl-C."
+  $berth chat
+Berth stays up until Ctrl-C."
   trap 'exit 0' INT
   wait "$up"
+else
+  say "Type next:
+  $berth up --scripted
+and in another terminal:
+  $berth run \"hello\"
+  $berth chat"
 fi
