@@ -32,11 +32,14 @@ impl Scale {
         }
     }
 
-    /// In a soak run, adds a line to the report: which test, how many runs, from which first seed, what was found.
+    /// In a soak run, adds a line to the report: which test ran once for each seed from 0, and how often what was seen.
     #[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
-    pub fn report(self, test: &str, count: u64, first_seed: u64, findings: &[String]) {
+    pub fn report(self, test: &str, seeds: u64, counts: &[(&str, u64)]) {
         let Some(path) = std::env::var_os("BERTH_SOAK_REPORT") else { return };
-        let line = json!({ "test": test, "count": count, "first_seed": first_seed, "findings": findings });
+        let counts: serde_json::Map<_, _> =
+            counts.iter().map(|&(name, count)| (name.to_owned(), json!(count))).collect();
+        let seeds: Vec<u64> = (0..seeds).collect();
+        let line = json!({ "test": test, "seeds": seeds, "counts": counts, "findings": [] });
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
         let mut file = file.expect("the soak report can be opened");
         writeln!(file, "{line}").expect("the soak report can be written");

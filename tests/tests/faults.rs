@@ -70,7 +70,8 @@ async fn a_cut_between_server_and_door_leaves_no_hole_and_no_double() {
         );
         assert!(cutter.cuts() > before, "seed {seed}: nothing was cut");
     }
-    scale.report("a_cut_between_server_and_door_leaves_no_hole_and_no_double", seeds, 0, &[]);
+    let counts = [("cuts", cutter.cuts())];
+    scale.report("a_cut_between_server_and_door_leaves_no_hole_and_no_double", seeds, &counts);
     stack.stop().await;
 }
 
@@ -99,7 +100,7 @@ async fn opencode_killed_in_mid_turn() {
         let (turn, log) = stack.prompt(session, "@stub say:alive").await;
         assert_eq!(log.text(turn.id, Voice::Message), "alive", "seed {seed}");
     }
-    scale.report("opencode_killed_in_mid_turn", seeds, 0, &[]);
+    scale.report("opencode_killed_in_mid_turn", seeds, &[("kills", seeds)]);
     stack.stop().await;
 }
 
@@ -180,6 +181,7 @@ async fn server_killed_and_started_again() {
     let scale = Scale::current();
     let kills = scale.pick(2, 20);
     let mut up = UpProcess::start().await;
+    let mut resent = 0;
     let client = up.client();
     let session =
         client.create_session("local", "default", &CreateSession::default()).await.expect("it is made").id;
@@ -204,7 +206,10 @@ async fn server_killed_and_started_again() {
         let text = log.text(cut.id, Voice::Message);
         match outcome.state {
             // It had not begun: the prompt went to the next opencode.
-            TurnState::Succeeded => assert_eq!(text, words(500), "seed {seed}"),
+            TurnState::Succeeded => {
+                resent += 1;
+                assert_eq!(text, words(500), "seed {seed}");
+            }
             TurnState::Failed => {
                 let reason = outcome.error.as_ref().map(|error| error.reason);
                 assert_eq!(reason, Some(TurnErrorReason::OpencodeExited), "seed {seed}");
@@ -216,7 +221,7 @@ async fn server_killed_and_started_again() {
         let again = client.post_message(session, &body, &format!("cut-{seed}")).await.expect("it is taken");
         assert_eq!(again.id, cut.id, "seed {seed}: the key is remembered");
     }
-    scale.report("server_killed_and_started_again", kills, 0, &[]);
+    scale.report("server_killed_and_started_again", kills, &[("kills", kills), ("resent", resent)]);
     up.stop().await;
 }
 
