@@ -2,7 +2,7 @@
 
 use berth_opencode::{GlobalEvent, SessionTranslator, Translation};
 use berth_wire::{
-    event::Voice,
+    event::{EventPayload, Voice},
     turn::{TurnError, TurnErrorReason},
 };
 use proptest::prelude::*;
@@ -58,6 +58,9 @@ fn check_gap(capture: &Capture, from: usize, to: usize) {
             assert_eq!(cut.fold().text(voice), whole.fold().text(voice), "{place}");
         }
         assert_eq!(outcomes(&cut), outcomes(&whole), "{place}");
+        let replaced =
+            |run: &Run| run.updates().any(|payload| matches!(payload, EventPayload::PartReplaced(_)));
+        assert!(replaced(&whole) || !replaced(&cut), "text was logged at the wrong place: {place}");
     } else {
         // Nothing but an event tells why a turn failed that has no assistant message.
         assert!(cut.outcomes().len() <= whole.outcomes().len(), "{place}");
@@ -74,6 +77,15 @@ fn of_one_turn() -> Vec<Capture> {
 fn one_missed_event_changes_no_text_and_no_end() {
     for capture in of_one_turn() {
         (0..capture.events.len()).for_each(|index| check_gap(&capture, index, index + 1));
+    }
+}
+
+#[test]
+fn every_gap_of_some_captures_changes_no_text_and_no_end() {
+    for name in ["1.18.33-prov-drop-partial", "1.18.33-reasoning", "1.18.33-perm-new-once"] {
+        let capture = Capture::load(name);
+        let count = capture.events.len();
+        (0..count).for_each(|from| (from..=count).for_each(|to| check_gap(&capture, from, to)));
     }
 }
 

@@ -433,6 +433,70 @@ fn events_that_a_snapshot_covers_already_double_nothing() {
 }
 
 #[test]
+fn an_open_part_of_a_snapshot_waits_for_its_end() {
+    for (shown, begun_again) in [("", false), ("all of", false), ("all of", true)] {
+        let mut translator = started();
+        translator.mark_gap();
+        let part = text_json("prt_1", "msg_a1", shown, false);
+        let mut out = translator.reconcile(&Snapshot {
+            messages: messages(&[(assistant_json("msg_a1", "msg_u1", 101), vec![part])]),
+            status: Some(SessionStatus::Busy),
+            ..Snapshot::default()
+        });
+        if begun_again {
+            // Events from before the snapshot, which covers them.
+            out.extend(apply(
+                &mut translator,
+                &[text("prt_1", "msg_a1", "", false), delta("prt_1", "msg_a1", "all of")],
+            ));
+        }
+        out.extend(apply(&mut translator, &[delta("prt_1", "msg_a1", " it")]));
+        assert_eq!(said(&out), shown);
+        out.extend(apply(&mut translator, &[text("prt_1", "msg_a1", "all of it", true)]));
+        assert_eq!(said(&out), "all of it");
+        assert!(!format!("{out:?}").contains("PartReplaced"), "{out:?}");
+    }
+}
+
+#[test]
+fn a_retry_that_was_missed_voids_what_it_cut_off() {
+    let step = |part: &str| {
+        let part = json!({ "id": part, "messageID": "msg_a1", "sessionID": ROOT, "type": "step-start" });
+        event("message.part.updated", &json!({ "part": part }))
+    };
+    let mut translator = started();
+    let mut out = apply(
+        &mut translator,
+        &[step("prt_1"), text("prt_2", "msg_a1", "", false), delta("prt_2", "msg_a1", "lost")],
+    );
+    out.extend(apply(&mut translator, &[step("prt_1")]));
+    assert_eq!(said(&out), "lost");
+    let again = [step("prt_3"), text("prt_4", "msg_a1", "", false), delta("prt_4", "msg_a1", "found")];
+    out.extend(apply(&mut translator, &again));
+    assert_eq!(said(&out), "found");
+}
+
+#[test]
+fn a_retry_is_told_once() {
+    let mut translator = started();
+    let retry = |attempt: u64| SessionStatus::Retry { attempt, message: "503".to_owned(), next: 1_000 };
+    let properties = json!({ "sessionID": ROOT, "status": retry(1) });
+    let mut out = apply(&mut translator, &[event("session.status", &properties)]);
+    for attempt in [1, 2] {
+        let status = Some(retry(attempt));
+        out.extend(translator.reconcile(&Snapshot { status, ..Snapshot::default() }));
+    }
+    let attempts: Vec<_> = out
+        .iter()
+        .filter_map(|item| match item {
+            Translation::Update(EventPayload::ProviderRetry(retry)) => Some(retry.attempt),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(attempts, [1, 2]);
+}
+
+#[test]
 fn deltas_of_an_unknown_part_wait_for_its_kind() {
     let mut translator = started();
     assert!(apply(&mut translator, &[delta("prt_1", "msg_a1", "one ")]).is_empty());
@@ -523,6 +587,14 @@ fn requests_that_stay_listed_after_their_turn_are_not_asked_again() {
     let Event::PermissionAsked(request) = asked("per_1", ROOT, "msg_a1").event else { panic!("a request") };
     let out = apply(&mut translator, &[asked("per_1", ROOT, "msg_a1"), asked("per_1", ROOT, "msg_a1")]);
     assert_eq!(out.len(), 1, "asked once");
+    let Event::PermissionAsked(answered) = asked("per_0", ROOT, "msg_a1").event else { panic!("a request") };
+    let replied =
+        event("permission.replied", &json!({ "sessionID": ROOT, "requestID": "per_0", "reply": "always" }));
+    let out = apply(&mut translator, &[asked("per_0", ROOT, "msg_a1"), replied]);
+    assert_eq!(resolutions(&out), [Resolution::Always]);
+    let permissions = vec![request.clone(), answered];
+    let stale = Snapshot { permissions, status: Some(SessionStatus::Busy), ..Snapshot::default() };
+    assert!(translator.reconcile(&stale).is_empty(), "answered, or open already");
     let out = apply(&mut translator, &[failed("msg_a1", "msg_u1", 101, "MessageAbortedError"), idle()]);
     assert_eq!(resolutions(&out), [Resolution::Dropped]);
     translator.begin_turn("msg_u2");
