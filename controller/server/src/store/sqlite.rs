@@ -301,8 +301,9 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
-        self.writer.close().await;
+        // The last connection to close folds the log of changes into the file; one that only reads cannot.
         self.readers.close().await;
+        self.writer.close().await;
     }
 }
 
