@@ -185,8 +185,12 @@ fn news_of_earlier_turns_is_not_taken_for_this_one() {
     apply(&mut translator, &[failed("msg_a1", "msg_u1", 101, "APIError"), idle()]);
     translator.begin_turn("msg_u2");
     // Late: the first turn's message, and one that opencode made for the first prompt after the second was stored.
-    let late =
-        [failed("msg_a1", "msg_u1", 101, "MessageAbortedError"), assistant("msg_a9", "msg_u1", 201), idle()];
+    let late = [
+        failed("msg_a1", "msg_u1", 101, "MessageAbortedError"),
+        assistant("msg_a9", "msg_u1", 201),
+        text("prt_9", "msg_a9", "late words", true),
+        idle(),
+    ];
     assert!(apply(&mut translator, &late[..1]).is_empty());
     assert_eq!(apply(&mut translator, &[user("msg_u2", 200), status("busy")]), [Translation::Started]);
     assert!(apply(&mut translator, &late[1..]).is_empty());
