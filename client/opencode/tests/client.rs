@@ -222,6 +222,18 @@ async fn a_cut_answer_is_no_answer() {
 }
 
 #[tokio::test]
+async fn an_answer_has_a_largest_size() {
+    let router = Router::new().fallback(|| async {
+        let megabyte = bytes::Bytes::from(vec![b' '; 1024 * 1024]);
+        let body = futures_util::stream::repeat(Ok::<_, std::convert::Infallible>(megabyte));
+        ([(CONTENT_TYPE, "application/json")], Body::from_stream(body))
+    });
+    let peer = serve(router).await;
+    let error = peer.client.session_status("/w").await.unwrap_err();
+    assert!(matches!(error, ClientError::BodyTooLarge { .. }) && !error.is_transient(), "{error:?}");
+}
+
+#[tokio::test]
 async fn silence_has_a_bound() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = ClientConfig::new(format!("http://{}", listener.local_addr().unwrap()), PASSWORD.into());
