@@ -87,7 +87,7 @@ impl Chat {
     async fn greet(&mut self, resumed: bool) -> Result<(), CliError> {
         let session = &self.conversation.session;
         let (id, sandbox) = (session.id, format!("{}/{}", session.namespace, session.sandbox));
-        self.note(&format!("session {id} in {sandbox}; take it up again with: berth chat --session {id}"))?;
+        self.note(&format!("{sandbox}: berth chat --session {id} takes this session up again"))?;
         if resumed {
             let turns = self.conversation.client.history(id).await?;
             let shown = self.conversation.output.show(&history_lines(&turns, HISTORY_TURNS));

@@ -35,6 +35,9 @@ use error::{CliError, Exit, chain};
 /// How long what was left running at the end may take to be dropped.
 const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 
+/// What is logged unless `RUST_LOG` says otherwise; of opencode's exits `berth up` tells by itself.
+const LOGGED: &str = "warn,berth_pod::serve=error";
+
 /// The whole program: parses the command line, does what it says, and tells how it went.
 pub fn main() -> ExitCode {
     let args = args::Args::parse();
@@ -69,7 +72,7 @@ fn start(args: args::Args) -> Result<Exit, CliError> {
 
 /// Logs go to standard error: warnings and errors, or what `RUST_LOG` asks for.
 fn log_to_stderr(environment: &Environment) {
-    let wanted = environment.get("RUST_LOG").and_then(|value| value.to_str()).unwrap_or("warn");
+    let wanted = environment.get("RUST_LOG").and_then(|value| value.to_str()).unwrap_or(LOGGED);
     let color = environment.get("NO_COLOR").is_none() && std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::builder().parse_lossy(wanted))

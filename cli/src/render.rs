@@ -108,6 +108,8 @@ pub struct Renderer {
     /// For each part, how many bytes of its text were shown.
     shown: HashMap<String, usize>,
     tools: HashMap<String, Tool>,
+    /// For each permission that a tool waits for, the tool.
+    waiting: HashMap<String, String>,
     began: Option<Timestamp>,
 }
 
@@ -121,6 +123,7 @@ impl Renderer {
             held: None,
             shown: HashMap::new(),
             tools: HashMap::new(),
+            waiting: HashMap::new(),
             began: None,
         }
     }
@@ -237,11 +240,22 @@ impl Renderer {
                 self.line_after_words(pieces, Tone::Bad, clean_line(&error.message, 400));
             }
             EventPayload::PermissionRequested(_) | EventPayload::QuestionRequested(_) => {
+                if let EventPayload::PermissionRequested(request) = payload
+                    && let Some(tool) = &request.tool_call_id
+                {
+                    self.waiting.insert(request.permission_id.clone(), tool.clone());
+                }
                 for line in request_lines(payload) {
                     self.line_after_words(pieces, Tone::Ask, line);
                 }
             }
             EventPayload::PermissionResolved(resolved) => {
+                // The time that a person takes is not the tool's.
+                let tool = self.waiting.remove(&resolved.permission_id);
+                let tool = tool.and_then(|tool| self.tools.get_mut(&tool));
+                if let Some(began) = tool.and_then(|tool| tool.began.as_mut()) {
+                    *began = at;
+                }
                 let line = resolution_line(resolved.resolution, resolved.by);
                 self.line_after_words(pieces, Tone::Note, line);
             }

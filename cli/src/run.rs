@@ -50,10 +50,7 @@ pub async fn run(config: RunConfig) -> Result<Exit, CliError> {
 fn finish(conversation: &mut Conversation, end: &End) -> Result<Exit, CliError> {
     let id = conversation.session.id;
     let (exit, note) = match end {
-        End::Ended(outcome) => (
-            Exit::of(outcome),
-            format!("go on with: berth run --session {id} \"...\", or berth chat --session {id}"),
-        ),
+        End::Ended(outcome) => (Exit::of(outcome), format!("go on with: berth run --session {id} \"...\"")),
         End::Left => (Exit::Cancelled, format!("left before the turn's end; its session is {id}")),
     };
     if conversation.view == View::Text {

@@ -14,7 +14,7 @@ use futures_util::{
     future::{BoxFuture, OptionFuture},
     stream::FuturesUnordered,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, interval, sleep_until};
 use uuid::Uuid;
 
 use crate::{
@@ -24,11 +24,15 @@ use crate::{
     input::{Input, Line},
     interrupts::Interrupts,
     output::Output,
-    render::{Renderer, Tone, request_lines},
+    render::{Piece, Renderer, Tone, request_lines},
 };
 
 /// How long a cancelled turn may take to end; opencode takes well under a second.
 const CANCEL_LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether the server is away.
+const AWAY_CHECK: Duration = Duration::from_secs(1);
+/// Failed attempts after which it is said that the server is away: the first ones fail within a second.
+const AWAY_AFTER: usize = 3;
 /// Events that wait while somebody is asked; beyond that they are shown, whatever is being typed.
 const BACKLOG_LIMIT: usize = 10_000;
 
@@ -91,7 +95,10 @@ impl Conversation {
             turn = self.client.post_message(self.session.id, &message, &key) => turn?,
             () = self.interrupts.next() => return Ok(End::Left),
         };
-        Follower::new(self, &turn).follow().await
+        let end = Follower::new(self, &turn).follow().await;
+        // Whatever is said next, in the program's own words, begins on a line of its own.
+        self.output.show(&[Piece::Break]).map_err(CliError::Output)?;
+        end
     }
 }
 
@@ -108,6 +115,8 @@ enum Happening {
     Call(Call),
     Interrupt,
     CancelTimeout,
+    /// This many attempts to reach the server have failed in a row.
+    Looked(usize),
 }
 
 struct Follower<'a> {
@@ -121,6 +130,8 @@ struct Follower<'a> {
     last_seq: &'a mut i64,
     /// `None`: JSON lines.
     renderer: Option<Renderer>,
+    /// It was said that the server cannot be reached.
+    away: bool,
     /// `turn_started` was seen.
     started: bool,
     /// When the wait for a cancelled turn is over; set once it was cancelled.
@@ -144,6 +155,7 @@ impl<'a> Follower<'a> {
             interrupts: &mut conversation.interrupts,
             last_seq: &mut conversation.last_seq,
             renderer: (conversation.view == View::Text).then(|| Renderer::new(pace)),
+            away: false,
             started: false,
             cancel_deadline: None,
             asking: None,
@@ -154,6 +166,7 @@ impl<'a> Follower<'a> {
 
     async fn follow(mut self) -> Result<End, CliError> {
         let mut events = self.client.events(self.session, *self.last_seq);
+        let mut look = interval(AWAY_CHECK);
         loop {
             let typed: OptionFuture<_> = self.asking.as_mut().map(|(_, line)| line).into();
             let timeout: OptionFuture<_> = self.cancel_deadline.map(sleep_until).into();
@@ -163,6 +176,7 @@ impl<'a> Follower<'a> {
                 Some(call) = self.calls.next() => Happening::Call(call),
                 () = self.interrupts.next() => Happening::Interrupt,
                 Some(()) = timeout => Happening::CancelTimeout,
+                _ = look.tick() => Happening::Looked(events.failures()),
             };
             if let Some(end) = self.happened(happening)? {
                 return Ok(end);
@@ -185,12 +199,25 @@ impl<'a> Follower<'a> {
                 self.cancel()?;
                 return self.catch_up();
             }
+            Happening::Looked(failures) => self.looked(failures)?,
             Happening::CancelTimeout => {
                 let seconds = CANCEL_LIMIT.as_secs();
                 return Err(CliError::CancelTimeout { seconds, turn: self.turn });
             }
         }
         Ok(None)
+    }
+
+    /// Says once that the server is away, and once that it is back.
+    fn looked(&mut self, failures: usize) -> Result<(), CliError> {
+        if !self.away && failures >= AWAY_AFTER {
+            self.away = true;
+            self.note(Tone::Note, "the server cannot be reached; trying again")?;
+        } else if self.away && failures == 0 {
+            self.away = false;
+            self.note(Tone::Note, "the server is back")?;
+        }
+        Ok(())
     }
 
     /// An event came: it is shown now, or after what is being typed.

@@ -108,6 +108,24 @@ fn a_tool_has_a_line_when_it_begins_and_one_when_it_ends() {
 }
 
 #[test]
+fn the_wait_for_a_person_is_not_the_tools_time() {
+    let update = |status: &str| json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "ls", "status": status });
+    let mut asked = request("ls", &["ls"], Value::Null);
+    asked.tool_call_id = Some("c".to_owned());
+    let resolved = PermissionResolved {
+        permission_id: "per_1".to_owned(),
+        resolution: Resolution::Once,
+        by: ResolvedBy::User,
+    };
+    let mut renderer = Renderer::new(Pace::Streaming);
+    renderer.take(&acp_event(0, update("in_progress")));
+    renderer.take(&event(10, EventPayload::PermissionRequested(asked)));
+    renderer.take(&event(60_000, EventPayload::PermissionResolved(resolved)));
+    let done = renderer.take(&acp_event(60_500, update("completed")));
+    assert_eq!(read(&done), "| ✓ ls  0.5 s\n");
+}
+
+#[test]
 fn a_tool_that_fails_before_it_ran_has_one_line() {
     let call =
         json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "title": "edit x", "status": "failed" });

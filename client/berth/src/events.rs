@@ -5,6 +5,10 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -28,6 +32,7 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// [`RetryPolicy`]. Dropping a pending [`EventStream::next`] loses nothing.
 pub struct EventStream {
     events: BoxStream<'static, Result<SessionEvent, ClientError>>,
+    failures: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for EventStream {
@@ -38,6 +43,7 @@ impl std::fmt::Debug for EventStream {
 
 impl EventStream {
     pub(crate) fn new(client: BerthClient, retry: RetryPolicy, session: Uuid, after: i64) -> Self {
+        let failures = Arc::new(AtomicUsize::new(0));
         let subscription = Subscription {
             client,
             session,
@@ -45,13 +51,18 @@ impl EventStream {
             last: after,
             connection: None,
             delays: retry.builder().build(),
-            failures: 0,
+            failures: Arc::clone(&failures),
         };
         let step = |mut subscription: Subscription| async move {
             let event = subscription.next().await?;
             Ok(Some((event, subscription)))
         };
-        Self { events: try_unfold(subscription, step).boxed() }
+        Self { events: try_unfold(subscription, step).boxed(), failures }
+    }
+
+    /// Failed attempts to resume it since the last event: not 0 while the server is away.
+    pub fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
     }
 
     /// The next event. After an error the stream is over, and further calls say that it has ended.
@@ -81,8 +92,8 @@ struct Subscription {
     last: i64,
     connection: Option<Connection>,
     delays: ExponentialBackoff,
-    /// Failed attempts in a row.
-    failures: usize,
+    /// Failed attempts in a row. Written here, read by the stream's owner.
+    failures: Arc<AtomicUsize>,
 }
 
 impl Subscription {
@@ -125,17 +136,16 @@ impl Subscription {
         if connection.is_some_and(|connection| connection.since.elapsed() >= GOOD_CONNECTION) {
             self.forgive();
         }
-        self.failures += 1;
+        let attempts = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         let Some(delay) = self.delays.next() else {
-            return Err(ClientError::StreamLost { attempts: self.failures, source: Box::new(error) });
+            return Err(ClientError::StreamLost { attempts, source: Box::new(error) });
         };
         tokio::time::sleep(delay).await;
         Ok(())
     }
 
     fn forgive(&mut self) {
-        if self.failures > 0 {
-            self.failures = 0;
+        if self.failures.swap(0, Ordering::Relaxed) > 0 {
             self.delays = self.retry.builder().build();
         }
     }

@@ -165,6 +165,7 @@ async fn a_server_that_stays_away_is_given_up() {
     let error = tokio::time::timeout(Duration::from_secs(20), events.next()).await.unwrap().unwrap_err();
     assert!(matches!(error, ClientError::StreamLost { attempts: 4, .. }), "{error:?}");
     assert!(error.is_unreachable());
+    assert_eq!(events.failures(), 4);
 }
 
 #[tokio::test]
