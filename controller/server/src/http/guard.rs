@@ -14,15 +14,11 @@ use subtle::ConstantTimeEq;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::problem::{ApiError, problem_response};
+use super::problem::{ApiError, BodyLimit, problem_response};
 use crate::app::App;
 
 /// Response header that leads from an answer to the log.
 const REQUEST_ID: &str = "x-request-id";
-
-/// The bound on bodies, for messages about it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BodyLimit(pub(super) usize);
 
 /// Gives each request an id, in the log, in a header, and in a problem document.
 pub(super) async fn identify(request: Request, next: Next) -> Response {

@@ -90,6 +90,10 @@ pub(super) fn json_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
+/// The bound on bodies, for messages about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimit(pub(super) usize);
+
 /// A JSON body; refusals are problems that name field and reason.
 pub(super) struct JsonBody<T>(pub(super) T);
 
@@ -126,7 +130,7 @@ fn is_json(request: &Request) -> bool {
 }
 
 async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
-    let limit = request.extensions().get::<super::guard::BodyLimit>().map_or(0, |limit| limit.0);
+    let limit = request.extensions().get::<BodyLimit>().map_or(0, |limit| limit.0);
     Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let detail = format!("the bound is {limit} bytes: send less, or in several messages");

@@ -21,6 +21,7 @@ use super::{
     StoreError, signals::Signals,
 };
 
+mod log;
 mod owner;
 mod rows;
 mod wishes;

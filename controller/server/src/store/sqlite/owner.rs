@@ -1,17 +1,16 @@
 //! What a sandbox's owner reads and writes. Writes run inside a transaction of their caller.
 
-use berth_wire::event::{EventPayload, PAYLOAD_VERSION};
+use berth_wire::event::EventPayload;
 use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
 
 use super::{
     super::{
-        Change, Commit, NewEvent, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork,
-        StoreError,
+        Change, Commit, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork, StoreError,
     },
+    log::{append_events, end_turn},
     now,
     rows::{AskRow, TurnRow, timestamp},
-    wishes::end_turn,
 };
 
 type Tx<'a> = Transaction<'a, Sqlite>;
@@ -150,41 +149,6 @@ async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<(), 
     if let Some(translator) = &session.translator {
         let query = sqlx::query("UPDATE build_session SET translator = ? WHERE id = ?");
         query.bind(translator).bind(session.session_id).execute(&mut **tx).await?;
-    }
-    Ok(())
-}
-
-/// Appends to the log: the session's row gives out the numbers, so that commit order is their order.
-pub(super) async fn append_events(
-    tx: &mut Tx<'_>,
-    session_id: Uuid,
-    events: &[NewEvent],
-) -> Result<(), StoreError> {
-    if events.is_empty() {
-        return Ok(());
-    }
-    let at = now();
-    let first: i64 = sqlx::query_scalar(
-        "UPDATE build_session SET next_seq = next_seq + ?1, updated_at = ?2 WHERE id = ?3
-         RETURNING next_seq - ?1",
-    )
-    .bind(i64::try_from(events.len()).unwrap_or(i64::MAX))
-    .bind(at)
-    .bind(session_id)
-    .fetch_one(&mut **tx)
-    .await?;
-    for (seq, event) in (first..).zip(events) {
-        let (kind, payload) = event.payload.to_parts();
-        sqlx::query("INSERT INTO session_event VALUES (?, ?, ?, ?, ?, ?, ?)")
-            .bind(session_id)
-            .bind(seq)
-            .bind(event.turn_id)
-            .bind(kind)
-            .bind(payload.to_string())
-            .bind(PAYLOAD_VERSION)
-            .bind(at)
-            .execute(&mut **tx)
-            .await?;
     }
     Ok(())
 }

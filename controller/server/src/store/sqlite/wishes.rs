@@ -10,10 +10,9 @@ use uuid::Uuid;
 
 use super::{
     super::{Answer, Answered, Enqueued, NewEvent, NewTurn, StoreError},
+    log::{append_events, end_turn},
     now,
-    owner::append_events,
     rows::TurnRow,
-    to_name,
 };
 
 type Tx<'a> = Transaction<'a, Sqlite>;
@@ -93,27 +92,6 @@ pub(super) async fn cancel(tx: &mut Tx<'_>, session_id: Uuid, all: bool) -> Resu
         }
     }
     Ok(open.into_iter().map(|(id, _)| id).collect())
-}
-
-/// Writes a turn's end, unless it has ended before. True when this call ended it.
-pub(super) async fn end_turn(
-    tx: &mut Tx<'_>,
-    turn_id: Uuid,
-    outcome: &TurnOutcome,
-) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "UPDATE turn SET state = ?, stop_reason = ?, error = ?, usage = ?, ended_at = ?
-         WHERE id = ? AND state IN ('queued', 'running')",
-    )
-    .bind(to_name(outcome.state)?)
-    .bind(outcome.stop_reason.map(to_name).transpose()?)
-    .bind(outcome.error.as_ref().map(serde_json::to_string).transpose()?)
-    .bind(outcome.usage.as_ref().map(serde_json::to_string).transpose()?)
-    .bind(now())
-    .bind(turn_id)
-    .execute(&mut **tx)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }
 
 pub(super) async fn answer(

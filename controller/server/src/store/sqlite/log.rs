@@ -1,0 +1,68 @@
+//! The log, and the ends of turns in it: what owners and callers both write. Runs inside a transaction of its caller.
+
+use berth_wire::{event::PAYLOAD_VERSION, turn::TurnOutcome};
+use sqlx::{Sqlite, Transaction};
+use uuid::Uuid;
+
+use super::{
+    super::{NewEvent, StoreError},
+    now, to_name,
+};
+
+type Tx<'a> = Transaction<'a, Sqlite>;
+
+/// Appends to the log: the session's row gives out the numbers, so that commit order is their order.
+pub(super) async fn append_events(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    events: &[NewEvent],
+) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let at = now();
+    let first: i64 = sqlx::query_scalar(
+        "UPDATE build_session SET next_seq = next_seq + ?1, updated_at = ?2 WHERE id = ?3
+         RETURNING next_seq - ?1",
+    )
+    .bind(i64::try_from(events.len()).unwrap_or(i64::MAX))
+    .bind(at)
+    .bind(session_id)
+    .fetch_one(&mut **tx)
+    .await?;
+    for (seq, event) in (first..).zip(events) {
+        let (kind, payload) = event.payload.to_parts();
+        sqlx::query("INSERT INTO session_event VALUES (?, ?, ?, ?, ?, ?, ?)")
+            .bind(session_id)
+            .bind(seq)
+            .bind(event.turn_id)
+            .bind(kind)
+            .bind(payload.to_string())
+            .bind(PAYLOAD_VERSION)
+            .bind(at)
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Writes a turn's end, unless it has ended before. True when this call ended it.
+pub(super) async fn end_turn(
+    tx: &mut Tx<'_>,
+    turn_id: Uuid,
+    outcome: &TurnOutcome,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "UPDATE turn SET state = ?, stop_reason = ?, error = ?, usage = ?, ended_at = ?
+         WHERE id = ? AND state IN ('queued', 'running')",
+    )
+    .bind(to_name(outcome.state)?)
+    .bind(outcome.stop_reason.map(to_name).transpose()?)
+    .bind(outcome.error.as_ref().map(serde_json::to_string).transpose()?)
+    .bind(outcome.usage.as_ref().map(serde_json::to_string).transpose()?)
+    .bind(now())
+    .bind(turn_id)
+    .execute(&mut **tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
