@@ -13,8 +13,12 @@ use crate::error::EXIT_CODES;
     name = "berth",
     version,
     about = "Coding agents, each in a berth of its own",
-    after_help = "Begin with `berth up` in one terminal and `berth run \"...\"` in another.\n\
-                  Without a model's key: `berth up --scripted`."
+    after_help = "\
+Examples:
+  berth up                        in one terminal: a sandbox in the current directory
+  berth up --scripted             the same, without a model's key
+  berth run \"fix the tests\"       in another: one prompt
+  berth chat                      or a conversation"
 )]
 pub struct Args {
     /// What to do.
@@ -38,13 +42,13 @@ pub enum Command {
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
     /// Address of the server [default: the one that `berth up` started here]
-    #[arg(long, value_name = "URL", env = "BERTH_SERVER")]
+    #[arg(long, value_name = "URL", env = "BERTH_SERVER", hide_env_values = true)]
     pub server: Option<String>,
     /// File with the token for it
-    #[arg(long, value_name = "FILE", env = "BERTH_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE", env = "BERTH_TOKEN_FILE", hide_env_values = true)]
     pub token_file: Option<PathBuf>,
     /// Data directory of local mode [default: berth in the user's state directory, ~/.local/state]
-    #[arg(long, value_name = "DIR", env = "BERTH_DATA")]
+    #[arg(long, value_name = "DIR", env = "BERTH_DATA", hide_env_values = true)]
     pub data: Option<PathBuf>,
 }
 
@@ -81,12 +85,12 @@ pub struct AnswerArgs {
 Examples:
   berth run \"explain what this repository does\"
   berth run --allow \"make the tests pass\"
-  git diff | berth run - > review.txt
+  (echo \"review this:\"; git diff) | berth run - > review.txt
   berth run --session 0198f2c4-... \"and now the documentation\"
   berth run --json \"list the files\" | jq -r 'select(.kind == \"turn_ended\").payload.state'
 
-On a terminal everything is shown as it comes. When standard output is a pipe or a file, it gets the agent's text and
-nothing else, piece by piece as each is complete; thoughts, tools and notes go to standard error.
+On a terminal everything is shown as it comes. When standard output is a pipe or a file, it gets the agent's text \
+and nothing else, piece by piece as each is complete; thoughts, tools and notes go to standard error.
 
 Ctrl-C cancels the turn and waits for its end; a second Ctrl-C leaves at once.
 
@@ -147,9 +151,9 @@ Examples:
   berth up --sandbox api=./api --sandbox web=./web
   berth up --scripted                       with a scripted model: no key, no network
 
-The agent works with your own opencode settings: your configuration directory, your auth.json, and these variables,
-where they are set: {}.
-Others are passed on with --pass-env. An agent can read what it is given: prefer keys with a limit.
+The agent works with your own opencode settings: your configuration directory, your auth.json, and these variables, \
+where they are set: {}. Others are passed on with --pass-env. An agent can read what it is given: prefer keys with a \
+limit.
 
 {EXIT_CODES}", PROVIDER_VARIABLES.join(", "))
 )]
@@ -167,13 +171,13 @@ pub struct UpArgs {
     #[arg(long, default_value_t = 7447)]
     pub port: u16,
     /// opencode's binary [default: the pinned one in Berth's cache, then `opencode` on PATH]
-    #[arg(long, value_name = "FILE", env = "BERTH_OPENCODE")]
+    #[arg(long, value_name = "FILE", env = "BERTH_OPENCODE", hide_env_values = true)]
     pub opencode: Option<PathBuf>,
     /// Pass this variable of the environment on to opencode; may be given several times
     #[arg(long, value_name = "NAME", conflicts_with = "scripted")]
     pub pass_env: Vec<String>,
     /// Data directory [default: berth in the user's state directory, ~/.local/state]
-    #[arg(long, value_name = "DIR", env = "BERTH_DATA")]
+    #[arg(long, value_name = "DIR", env = "BERTH_DATA", hide_env_values = true)]
     pub data: Option<PathBuf>,
 }
 

@@ -32,7 +32,7 @@ Exit codes:
   1  failed
   2  the command line is wrong
   3  cancelled
-  4  refused: a permission was rejected, the model declined, or the server did not accept the request
+  4  refused: by a rejected permission, by the model, or by the server
   5  no server can be reached";
 
 impl Exit {

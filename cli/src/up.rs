@@ -6,11 +6,12 @@
 //! - [`binary`]: where opencode is.
 //! - [`data`]: the lock, the token and the note in the data directory.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    config::DEFAULT_SANDBOX,
     error::{CliError, Exit},
     output::{Output, Shape},
     render::Tone,
@@ -37,6 +38,8 @@ pub struct UpConfig {
     pub local: LocalConfig,
     /// Where opencode may be.
     pub opencode: OpencodeChoice,
+    /// The data directory, where it is not the usual one and other commands must be told.
+    pub data: Option<PathBuf>,
     /// The output streams.
     pub shape: Shape,
 }
@@ -68,15 +71,15 @@ impl Stops {
 
 /// Runs local mode until a signal ends it.
 pub async fn up(config: UpConfig) -> Result<Exit, CliError> {
-    let UpConfig { mut local, opencode, shape } = config;
+    let UpConfig { mut local, opencode, data, shape } = config;
     let mut screen = Screen(Output::standard(shape));
     let mut stops = Stops::listen().map_err(CliError::Signals)?;
     local.program = opencode.find()?;
-    let scripted = local.model.is_scripted();
+    let hint = Hint { scripted: local.model.is_scripted(), data };
     let mut local = Local::start(local).await?;
     screen.starting(&local)?;
     let result = tokio::select! {
-        result = serve(&mut local, &mut screen, scripted) => result,
+        result = serve(&mut local, &mut screen, &hint) => result,
         () = stops.next() => Ok(()),
     };
     if result.is_ok() {
@@ -90,9 +93,9 @@ pub async fn up(config: UpConfig) -> Result<Exit, CliError> {
 }
 
 /// Waits for readiness, says so, and then tells what happens. Returns only with an error.
-async fn serve(local: &mut Local, screen: &mut Screen, scripted: bool) -> Result<(), CliError> {
+async fn serve(local: &mut Local, screen: &mut Screen, hint: &Hint) -> Result<(), CliError> {
     local.ready(READY_LIMIT).await?;
-    screen.ready(local, scripted)?;
+    screen.ready(local, hint)?;
     loop {
         match local.next_event().await? {
             LocalEvent::OpencodeExited { sandbox, exit } => {
@@ -103,6 +106,32 @@ async fn serve(local: &mut Local, screen: &mut Screen, scripted: bool) -> Result
             }
         }
     }
+}
+
+/// What decides which commands are suggested.
+struct Hint {
+    scripted: bool,
+    data: Option<PathBuf>,
+}
+
+impl Hint {
+    /// Options that lead another command to this server and this sandbox.
+    fn options(&self, sandbox: &str) -> String {
+        let data = self.data.as_ref().map(|data| format!(" --data {}", quoted(&data.display().to_string())));
+        let sandbox = Some(sandbox).filter(|name| *name != DEFAULT_SANDBOX);
+        let sandbox = sandbox.map(|name| format!(" --sandbox {name}"));
+        data.unwrap_or_default() + &sandbox.unwrap_or_default()
+    }
+
+    fn prompt(&self) -> &'static str {
+        if self.scripted { "scenario: demo" } else { "what does this project do?" }
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// What the person who started it reads.
@@ -129,7 +158,7 @@ impl Screen {
         Ok(())
     }
 
-    fn ready(&mut self, local: &Local, scripted: bool) -> Result<(), CliError> {
+    fn ready(&mut self, local: &Local, hint: &Hint) -> Result<(), CliError> {
         self.line(Tone::Good, &format!("Berth is up at {}", local.url()))?;
         for sandbox in local.sandboxes() {
             let (address, state) = (sandbox.address(), sandbox.watch().borrow().clone());
@@ -139,15 +168,25 @@ impl Screen {
                 &format!("  {:<12} {}  (opencode {version})", address.name, address.directory),
             )?;
         }
-        let option = match local.sandboxes() {
-            [only] if only.address().name == crate::config::DEFAULT_SANDBOX => String::new(),
-            [first, ..] => format!(" --sandbox {}", first.address().name),
-            [] => String::new(),
-        };
-        let prompt = if scripted { "scenario: demo" } else { "what does this project do?" };
+        let first = local.sandboxes().first().map_or(DEFAULT_SANDBOX, |sandbox| &sandbox.address().name);
+        let (options, prompt) = (hint.options(first), hint.prompt());
         self.line(Tone::Tool, "Type next, in another terminal:")?;
-        self.line(Tone::Ask, &format!("  berth run{option} \"{prompt}\""))?;
-        self.line(Tone::Ask, &format!("  berth chat{option}"))?;
+        self.line(Tone::Ask, &format!("  berth run{options} \"{prompt}\""))?;
+        self.line(Tone::Ask, &format!("  berth chat{options}"))?;
         self.note("Ctrl-C ends it.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggested_commands_lead_to_this_server() {
+        let hint = |data: Option<&str>| Hint { scripted: true, data: data.map(PathBuf::from) };
+        assert_eq!(hint(None).options("default"), "");
+        assert_eq!(hint(None).options("api"), " --sandbox api");
+        assert_eq!(hint(Some("/d")).options("api"), " --data /d --sandbox api");
+        assert_eq!(hint(Some("/it's here")).options("default"), r" --data '/it'\''s here'");
     }
 }

@@ -35,7 +35,8 @@ pub(super) fn up(args: &UpArgs, environment: &Environment, streams: Streams) -> 
         inherited: environment.variables().clone(),
         limits: Limits::default(),
     };
-    Ok(UpConfig { local, opencode, shape: shape(environment, streams) })
+    let data = args.data.as_ref().map(|data| environment.absolute(data));
+    Ok(UpConfig { local, opencode, data, shape: shape(environment, streams) })
 }
 
 fn sandboxes(args: &UpArgs, environment: &Environment) -> Result<Vec<SandboxSpec>, CliError> {

@@ -6,14 +6,13 @@ use backon::{ExponentialBuilder, Retryable};
 use berth_wire::{
     api::{
         CancelRequest, CancelResponse, CreateSession, HistoryTurn, IDEMPOTENCY_KEY, Page, PermissionAnswer,
-        PostMessage, QuestionAnswer, Sandbox, Session, Turn,
+        PostMessage, QuestionAnswer, RenameSession, Sandbox, Session, Turn,
     },
     problem::Problem,
 };
 use reqwest::{Method, RequestBuilder, Response, Url, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::{ClientError, EventStream};
@@ -130,7 +129,7 @@ impl BerthClient {
     /// `PATCH /v1/sessions/{id}`: gives it a title of 1 to 200 characters.
     pub async fn rename_session(&self, session: Uuid, title: &str) -> Result<Session, ClientError> {
         let path = ["v1", "sessions", &session.to_string()];
-        self.json(self.call(Method::PATCH, &path).json(&json!({ "title": title }))).await
+        self.json(self.call(Method::PATCH, &path).json(&RenameSession { title: title.to_owned() })).await
     }
 
     /// `DELETE /v1/sessions/{id}`: aborts what runs in it and deletes it.
