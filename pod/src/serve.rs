@@ -27,6 +27,7 @@ mod orphans;
 mod output;
 mod process;
 mod runner;
+mod watchdog;
 
 pub use environment::INHERITED;
 pub use lock::Holder;
@@ -260,7 +261,8 @@ pub enum StartError {
 }
 
 /// Keeps one opencode running. [`Supervisor::stop`] ends it and everything that it left behind; a supervisor that is
-/// dropped instead begins the same in the background and cannot tell when it is done.
+/// dropped instead begins the same in the background and cannot tell when it is done. When the program ends without
+/// either, by SIGKILL too, opencode and everything that it started are killed at once (on Linux).
 #[derive(Debug)]
 pub struct Supervisor {
     state: watch::Receiver<ServeState>,

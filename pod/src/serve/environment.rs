@@ -35,6 +35,9 @@ pub const INHERITED: [&str; 19] = [
 /// Marks opencode and everything that it starts, the tools that leave its process group too.
 pub(super) const MARKER: &str = "BERTH_SERVE_ID";
 
+/// Marks the same processes by the boot that they belong to.
+pub(super) const BOOT_MARKER: &str = "BERTH_SERVE_BOOT";
+
 const PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
 const USERNAME: &str = "OPENCODE_SERVER_USERNAME";
 
@@ -49,7 +52,7 @@ pub(super) fn check(config: &ServeConfig) -> Result<(), StartError> {
 }
 
 /// The whole environment: inherited names, then the XDG directories, then what was configured, then our own.
-pub(super) fn build(config: &ServeConfig, marker: &str) -> BTreeMap<OsString, OsString> {
+pub(super) fn build(config: &ServeConfig, identity: &str, boot_id: &str) -> BTreeMap<OsString, OsString> {
     let mut environment: BTreeMap<OsString, OsString> = config
         .inherited
         .iter()
@@ -68,7 +71,8 @@ pub(super) fn build(config: &ServeConfig, marker: &str) -> BTreeMap<OsString, Os
     ];
     environment.extend(directories.map(|(name, path)| (name.into(), path.into())));
     environment.extend(config.environment.iter().map(|(name, value)| (name.into(), value.into())));
-    environment.insert(MARKER.into(), marker.into());
+    environment.insert(MARKER.into(), identity.into());
+    environment.insert(BOOT_MARKER.into(), boot_id.into());
     environment.insert(PASSWORD.into(), config.password.expose_secret().into());
     environment
 }
@@ -102,7 +106,7 @@ mod tests {
     fn only_named_variables_pass_and_ours_win() {
         let mut config = config();
         config.environment.insert("OPENCODE_PURE".to_owned(), "1".to_owned());
-        let environment = build(&config, "mark");
+        let environment = build(&config, "mark", "boot");
         assert_eq!(get(&environment, "PATH"), Some("/bin"));
         assert_eq!(get(&environment, "LC_ALL"), Some("C"));
         assert_eq!(get(&environment, "BERTH_TOKEN"), None);
@@ -112,12 +116,13 @@ mod tests {
         assert_eq!(get(&environment, "XDG_CONFIG_HOME"), Some("/data/config"));
         assert_eq!(get(&environment, "OPENCODE_PURE"), Some("1"));
         assert_eq!(get(&environment, MARKER), Some("mark"));
+        assert_eq!(get(&environment, BOOT_MARKER), Some("boot"));
     }
 
     #[test]
     fn the_configuration_directory_can_be_the_users() {
         let config = ServeConfig { config_home: ConfigHome::At("/home/me/.config".into()), ..config() };
-        assert_eq!(get(&build(&config, "mark"), "XDG_CONFIG_HOME"), Some("/home/me/.config"));
+        assert_eq!(get(&build(&config, "mark", "boot"), "XDG_CONFIG_HOME"), Some("/home/me/.config"));
     }
 
     #[test]

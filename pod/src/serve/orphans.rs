@@ -42,22 +42,6 @@ pub(super) async fn sweep(identity: &str, grace: Duration) -> usize {
     found.len()
 }
 
-/// Kills every process with the marker, once and without waiting: for a supervision that was cut short.
-pub(super) fn kill_now(identity: &str) {
-    let found = scan(&entry(identity));
-    if !found.is_empty() {
-        tracing::warn!(
-            count = found.len(),
-            "supervision was cut short: opencode and what it started are killed"
-        );
-        signal(&found, Signal::SIGKILL);
-    }
-}
-
-fn entry(identity: &str) -> String {
-    format!("{MARKER}={identity}")
-}
-
 async fn wait_gone(identity: &str, bound: Duration) -> Vec<i32> {
     let deadline = Instant::now() + bound;
     loop {
@@ -79,7 +63,7 @@ fn signal(pids: &[i32], signal: Signal) {
 
 /// Process ids with the marker, without this process.
 async fn find(identity: &str) -> Vec<i32> {
-    let entry = entry(identity);
+    let entry = format!("{MARKER}={identity}");
     tokio::task::spawn_blocking(move || scan(&entry)).await.unwrap_or_default()
 }
 

@@ -61,13 +61,13 @@ pub(super) struct Process {
 impl Process {
     /// Spawns opencode on a free port of the loopback interface. Its own `--port 0` is no choice: it takes port 4096
     /// when that is free (measured on opencode 1.18.33).
-    pub(super) fn spawn(config: &ServeConfig, identity: &str) -> io::Result<Self> {
+    pub(super) fn spawn(config: &ServeConfig, identity: &str, boot_id: &str) -> io::Result<Self> {
         let output = Output::open(log_file(&config.data))?;
         let mut child = Command::new(&config.program)
             .args(["serve", "--hostname", "127.0.0.1", "--port", &free_port()?.to_string()])
             .current_dir(&config.directory)
             .env_clear()
-            .envs(environment::build(config, identity))
+            .envs(environment::build(config, identity, boot_id))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

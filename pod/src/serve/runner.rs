@@ -1,6 +1,6 @@
 //! The life of the supervision: prepare, then run after run until it is stopped. IO.
 
-use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, time::Duration};
+use std::{ffi::OsStr, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, time::Duration};
 
 use berth_wire::door::ExitCause;
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use super::{
     lock::{DataLock, LockError},
     orphans,
     process::{self, NotReady, Process},
+    watchdog::Watchdog,
 };
 
 /// Everything that is needed to run opencode, with the data directory locked and swept.
@@ -58,13 +59,6 @@ pub(super) async fn prepare(mut config: ServeConfig) -> Result<Prepared, StartEr
     Ok(Prepared { config, identity, _lock: lock })
 }
 
-/// When the program ends without [`super::Supervisor::stop`], nothing is left; after it, there is nothing to do.
-impl Drop for Prepared {
-    fn drop(&mut self) {
-        orphans::kill_now(&self.identity);
-    }
-}
-
 impl Prepared {
     /// opencode's default directory.
     pub(super) fn directory(&self) -> &Path {
@@ -76,7 +70,6 @@ impl Prepared {
         let mut backoff = Backoff::new(&self.config.timings);
         while !stop.is_cancelled() {
             let healthy_for = self.run_once(&state, &stop).await;
-            orphans::sweep(&self.identity, self.config.timings.orphan_grace).await;
             if stop.is_cancelled() {
                 break;
             }
@@ -90,14 +83,25 @@ impl Prepared {
         state.send_modify(|state| state.phase = ServePhase::Stopped);
     }
 
-    /// One run, from spawn to end; gives how long it was healthy.
+    /// One run with nothing left of it, under a watchdog all along; gives how long it was healthy.
     async fn run_once(&self, state: &watch::Sender<ServeState>, stop: &CancellationToken) -> Duration {
-        state.send_modify(|state| {
-            state.phase = ServePhase::Starting;
-            state.boot += 1;
-            state.boot_id = Uuid::new_v4().simple().to_string();
-        });
-        let mut process = match Process::spawn(&self.config, &self.identity) {
+        let boot_id = publish_boot(state);
+        let path = self.config.inherited.get(OsStr::new("PATH"));
+        let watchdog = Watchdog::start(&boot_id, path.map(AsRef::as_ref));
+        let healthy_for = self.run_process(&boot_id, state, stop).await;
+        orphans::sweep(&self.identity, self.config.timings.orphan_grace).await;
+        watchdog.stop().await;
+        healthy_for
+    }
+
+    /// One process, from spawn to end; gives how long it was healthy.
+    async fn run_process(
+        &self,
+        boot_id: &str,
+        state: &watch::Sender<ServeState>,
+        stop: &CancellationToken,
+    ) -> Duration {
+        let mut process = match Process::spawn(&self.config, &self.identity, boot_id) {
             Ok(process) => process,
             Err(error) => {
                 publish_spawn_error(state, &error);
@@ -159,6 +163,16 @@ fn by_itself(status: Option<ExitStatus>) -> ExitCause {
         Some(_) => ExitCause::Killed,
         None => ExitCause::Exited,
     }
+}
+
+fn publish_boot(state: &watch::Sender<ServeState>) -> String {
+    let boot_id = Uuid::new_v4().simple().to_string();
+    state.send_modify(|state| {
+        state.phase = ServePhase::Starting;
+        state.boot += 1;
+        state.boot_id.clone_from(&boot_id);
+    });
+    boot_id
 }
 
 fn publish_ready(state: &watch::Sender<ServeState>, ready: process::Ready) {

@@ -6,6 +6,8 @@ mod door_events;
 #[cfg(test)]
 mod door_proxy;
 #[cfg(test)]
+mod killed_supervisor;
+#[cfg(test)]
 mod real_opencode;
 #[cfg(test)]
 mod rig;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::rig::{INTERNAL, RunningDoor, until, within};
 
 /// Bound on a start of opencode on a machine that does other things too.
-const START: Duration = Duration::from_mins(1);
+pub(crate) const START: Duration = Duration::from_mins(1);
 
 /// The pinned opencode and its configuration directory.
 #[expect(clippy::disallowed_methods, reason = "these tests have no configuration but the environment")]
@@ -30,14 +30,14 @@ fn installed() -> (PathBuf, ConfigHome) {
 }
 
 /// A directory with an opencode on it.
-struct Sandbox {
-    supervisor: Supervisor,
-    work: PathBuf,
+pub(crate) struct Sandbox {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) work: PathBuf,
     _directory: TempDir,
 }
 
 impl Sandbox {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let work = directory.path().join("work");
         std::fs::create_dir(&work).expect("a working directory");
@@ -60,7 +60,7 @@ impl Sandbox {
         Self { supervisor, work, _directory: directory }
     }
 
-    async fn door(&self) -> RunningDoor {
+    pub(crate) async fn door(&self) -> RunningDoor {
         let door = RunningDoor::start(self.supervisor.watch(), |_| {}).await;
         self.supervisor.ready(START).await.expect("an opencode that answers");
         door.ready().await;
@@ -211,16 +211,21 @@ async fn a_killed_opencode_comes_back_and_no_request_is_lost() {
     sandbox.supervisor.stop().await;
 }
 
-#[tokio::test]
-async fn what_a_shell_command_left_behind_ends_with_opencode() {
-    let sandbox = Sandbox::start().await;
-    let door = sandbox.door().await;
-    let session = create_session(&door).await;
+/// Lets opencode run a command that leaves a `sleep 600` in a session of its own.
+pub(crate) async fn leave_behind(sandbox: &Sandbox, door: &RunningDoor) {
+    let session = create_session(door).await;
     let command = "setsid sleep 600 >/dev/null 2>&1 & echo started";
     let body = json!({"agent": "build", "command": command, "model": {"providerID": "none", "modelID": "m"}});
     json_of(door.post(&format!("/session/{session}/shell")).json(&body)).await;
     let left_behind = || processes_in(&sandbox.work).iter().any(|line| line.starts_with("sleep 600"));
     until("process in a session of its own", left_behind).await;
+}
+
+#[tokio::test]
+async fn what_a_shell_command_left_behind_ends_with_opencode() {
+    let sandbox = Sandbox::start().await;
+    let door = sandbox.door().await;
+    leave_behind(&sandbox, &door).await;
     sandbox.supervisor.stop().await;
     assert_eq!(processes_in(&sandbox.work), Vec::<String>::new());
     assert_eq!(sandbox.supervisor.watch().borrow().phase, ServePhase::Stopped);

@@ -16,9 +16,9 @@ use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 use crate::rig::{BOUND, within};
 
 /// Says that it listens where `ANSWERS_AT` says, and stays.
-const LISTENS: &str = r#"echo "opencode server listening on http://$ANSWERS_AT""#;
+pub(crate) const LISTENS: &str = r#"echo "opencode server listening on http://$ANSWERS_AT""#;
 
-struct Bench {
+pub(crate) struct Bench {
     directory: TempDir,
     answers_at: SocketAddr,
     _tasks: JoinSet<()>,
@@ -26,7 +26,7 @@ struct Bench {
 
 impl Bench {
     /// Somewhere to run programs, and an address that answers health requests with this version.
-    async fn new(version: &'static str) -> Self {
+    pub(crate) async fn new(version: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let answers_at = listener.local_addr().unwrap();
         let health =
@@ -38,12 +38,12 @@ impl Bench {
         Self { directory: tempfile::tempdir().unwrap(), answers_at, _tasks: tasks }
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
     /// A configuration that runs this shell script as opencode, with short bounds.
-    fn config(&self, script: &str) -> ServeConfig {
+    pub(crate) fn config(&self, script: &str) -> ServeConfig {
         let program = self.directory.path().join("opencode");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -63,7 +63,7 @@ impl Bench {
 }
 
 /// Waits until the state is as wanted.
-async fn until(
+pub(crate) async fn until(
     supervisor: &Supervisor,
     what: &'static str,
     wanted: impl FnMut(&ServeState) -> bool,
@@ -74,7 +74,7 @@ async fn until(
 }
 
 /// The process that a script told of by `echo child $!`.
-fn child_of(bench: &Bench) -> u32 {
+pub(crate) fn child_of(bench: &Bench) -> u32 {
     let log = std::fs::read_to_string(berth_pod::serve::log_file(&bench.data())).unwrap();
     log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
 }
@@ -196,7 +196,9 @@ async fn what_a_killed_predecessor_left_is_ended_before_the_start() {
     supervisor.stop().await;
     let mut left = std::process::Command::new("sleep").arg("600").env(name, value).spawn().unwrap();
     let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
-    assert!(left.try_wait().unwrap().is_some(), "it was ended before the start returned");
+    let environment = std::fs::read(format!("/proc/{}/environ", left.id())).unwrap_or_default();
+    assert!(environment.is_empty(), "it was ended before the start returned");
+    left.wait().unwrap();
     supervisor.stop().await;
 }
 
