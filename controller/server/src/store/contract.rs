@@ -194,6 +194,20 @@ async fn a_turn_ends_once(store: Arc<dyn Store>) {
     assert!(store.load_work(&sandbox()).await.unwrap().is_empty());
 }
 
+async fn a_turn_that_was_cancelled_meanwhile_is_not_ended_again(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let turn_id = enqueue(&*store, session, "x").await;
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    assert_eq!(store.request_cancel(session, false).await.unwrap(), [turn_id]);
+    let outcome = TurnOutcome::failed(TurnErrorReason::SandboxUnavailable, "gave up");
+    let end = NewEvent { turn_id: Some(turn_id), payload: EventPayload::TurnEnded(outcome.clone()) };
+    let ended = Change::TurnEnded { turn_id, outcome };
+    store.commit(commit(fence, session, vec![text(0, "a"), end], vec![ended])).await.unwrap();
+    let log = log(&*store, session).await;
+    assert_eq!(kinds(&log), ["turn_queued", "turn_ended", "agent_message_chunk"]);
+    assert_eq!(store.turn(turn_id).await.unwrap().unwrap().state, TurnState::Cancelled);
+}
+
 async fn cancel_ends_what_waits_and_marks_what_runs(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
     let (first, second, third) = (
@@ -284,6 +298,18 @@ async fn an_ask_is_answered_once(store: Arc<dyn Store>) {
     assert_eq!(store.load_work(&sandbox()).await.unwrap()[0].asks.len(), 1);
 }
 
+async fn an_answer_after_the_deadline_is_too_late(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let turn_id = enqueue(&*store, session, "x").await;
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let (id, kind, request) = ("per_1".to_owned(), AskKind::Permission, permission());
+    let opened = Change::AskOpened { id, kind, turn_id, expires_at: Timestamp::now(), request };
+    store.commit(commit(fence, session, vec![], vec![opened])).await.unwrap();
+    let answer = Answer::Permission { decision: PermissionDecision::Once, message: None };
+    let answered = store.answer_ask(session, "per_1", answer).await.unwrap();
+    assert_eq!(answered, Answered::Conflict, "its owner rejects it, if it has not done so yet");
+}
+
 async fn an_answer_of_the_wrong_shape_leaves_the_question_open(store: Arc<dyn Store>) {
     let (session, _) = open_asks(&*store).await;
     let answers = |answers: &[&str]| Answer::Question {
@@ -348,8 +374,10 @@ contract!(
     seq_is_dense_however_many_write,
     an_earlier_owner_writes_nothing,
     a_turn_ends_once,
+    a_turn_that_was_cancelled_meanwhile_is_not_ended_again,
     cancel_ends_what_waits_and_marks_what_runs,
     an_ask_is_answered_once,
+    an_answer_after_the_deadline_is_too_late,
     an_answer_of_the_wrong_shape_leaves_the_question_open,
     a_deleted_session_is_gone_at_once_and_then_for_good,
     readers_and_owners_are_woken,

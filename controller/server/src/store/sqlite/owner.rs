@@ -1,12 +1,15 @@
 //! What a sandbox's owner reads and writes. Writes run inside a transaction of their caller.
 
+use std::borrow::Cow;
+
 use berth_wire::event::EventPayload;
 use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
 
 use super::{
     super::{
-        Change, Commit, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork, StoreError,
+        Change, Commit, NewEvent, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork,
+        StoreError,
     },
     log::{append_events, end_turn},
     now,
@@ -142,10 +145,11 @@ pub(super) async fn commit(tx: &mut Tx<'_>, commit: &Commit) -> Result<(), Store
 }
 
 async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<(), StoreError> {
+    let mut events = Cow::Borrowed(session.events.as_slice());
     for change in &session.changes {
-        apply_change(tx, session.session_id, change).await?;
+        apply_change(tx, session.session_id, change, &mut events).await?;
     }
-    append_events(tx, session.session_id, &session.events).await?;
+    append_events(tx, session.session_id, &events).await?;
     if let Some(translator) = &session.translator {
         let query = sqlx::query("UPDATE build_session SET translator = ? WHERE id = ?");
         query.bind(translator).bind(session.session_id).execute(&mut **tx).await?;
@@ -153,10 +157,25 @@ async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<(), 
     Ok(())
 }
 
-async fn apply_change(tx: &mut Tx<'_>, session_id: Uuid, change: &Change) -> Result<(), StoreError> {
+/// A queued turn may have been cancelled meanwhile; its end is in the log then, and one is enough.
+fn is_end_of(event: &NewEvent, turn_id: Uuid) -> bool {
+    event.turn_id == Some(turn_id) && matches!(event.payload, EventPayload::TurnEnded(_))
+}
+
+async fn apply_change(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    change: &Change,
+    events: &mut Cow<'_, [NewEvent]>,
+) -> Result<(), StoreError> {
     match change {
         Change::TurnStarted { turn_id, message_id } => start_turn(tx, *turn_id, message_id).await,
-        Change::TurnEnded { turn_id, outcome } => end_turn(tx, *turn_id, outcome).await.map(|_| ()),
+        Change::TurnEnded { turn_id, outcome } => {
+            if !end_turn(tx, *turn_id, outcome).await? {
+                events.to_mut().retain(|event| !is_end_of(event, *turn_id));
+            }
+            Ok(())
+        }
         Change::OpencodeSession { id } => {
             let query = sqlx::query("UPDATE build_session SET opencode_session_id = ? WHERE id = ?");
             query.bind(id).bind(session_id).execute(&mut **tx).await?;

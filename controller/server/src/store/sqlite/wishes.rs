@@ -101,16 +101,17 @@ pub(super) async fn answer(
     answer: &Answer,
 ) -> Result<Answered, StoreError> {
     let row: Option<(String, Option<String>, bool)> = sqlx::query_as(
-        "SELECT request, answer, resolved FROM ask WHERE session_id = ? AND id = ? AND kind = ?",
+        "SELECT request, answer, resolved OR expires_at <= ? FROM ask WHERE session_id = ? AND id = ? AND kind = ?",
     )
+    .bind(now())
     .bind(session_id)
     .bind(id)
     .bind(answer.ask_kind().as_str())
     .fetch_optional(&mut **tx)
     .await?;
-    let Some((request, earlier, resolved)) = row else { return Ok(Answered::NotFound) };
+    let Some((request, earlier, settled)) = row else { return Ok(Answered::NotFound) };
     let text = serde_json::to_string(answer)?;
-    if resolved || earlier.is_some() {
+    if settled || earlier.is_some() {
         let same = earlier.as_deref() == Some(text.as_str());
         return Ok(if same { Answered::Accepted } else { Answered::Conflict });
     }
