@@ -24,6 +24,8 @@ use crate::{
 
 /// Longest title, in characters.
 const TITLE_MAX: usize = 200;
+/// Most parts of one prompt: their ids end in two digits, which keep their order.
+pub(crate) const PARTS_MAX: usize = 100;
 /// Longest list of sessions; newer ones come first.
 const LIST_MAX: i64 = 500;
 /// Events read from the store at once.
@@ -269,6 +271,9 @@ fn checked_title(title: &str) -> Result<String, AppError> {
 fn check_prompt(parts: &[PromptPart]) -> Result<(), AppError> {
     if parts.is_empty() {
         return Err(invalid("parts", "must have at least one part"));
+    }
+    if parts.len() > PARTS_MAX {
+        return Err(invalid("parts", format!("must have at most {PARTS_MAX} parts")));
     }
     match parts.iter().position(|part| part.text().trim().is_empty()) {
         Some(index) => Err(invalid(format!("parts[{index}].text"), "must not be blank")),

@@ -6,6 +6,7 @@ use axum::{Router, extract::DefaultBodyLimit, middleware, routing::get};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::{
     Modify, OpenApi,
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
@@ -21,11 +22,12 @@ mod problem;
 
 mod sandboxes;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use problem::ApiError;
 pub(crate) use problem::error_chain;
 
-/// Largest request head that hyper reads is its own bound (about 400 KiB); this is for bodies.
 type State = Arc<App>;
 
 #[derive(OpenApi)]
@@ -83,16 +85,23 @@ fn router(app: &State, token: SecretString) -> Router {
     let protected =
         bounded.merge(streams).layer(middleware::from_fn_with_state(Arc::new(token), guard::require_token));
     let document = Arc::new(openapi().to_json().unwrap_or_default());
-    protected
+    let routes = protected
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|| async { "ok\n" }))
         .route("/openapi.json", get(move || async move { problem::json_text(document.as_str().to_owned()) }))
         .fallback(|| async { ApiError::no_route() })
         .method_not_allowed_fallback(|| async { ApiError::method_not_allowed() })
         .layer(DefaultBodyLimit::max(app.limits.body_bytes))
+        .with_state(Arc::clone(app));
+    guarded(routes)
+}
+
+/// What every answer passes, those of unknown routes and of panics included.
+fn guarded(routes: Router) -> Router {
+    routes
         .layer(middleware::from_fn(guard::check_origin))
+        .layer(CatchPanicLayer::custom(guard::panicked))
         .layer(middleware::from_fn(guard::identify))
-        .with_state(Arc::clone(app))
 }
 
 /// Serves until `shutdown`, then waits for open requests, at most the drain bound.

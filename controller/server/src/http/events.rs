@@ -83,14 +83,12 @@ impl Reader {
                 self.after = last.seq;
                 return Some(frames(&events));
             }
+            self.app.session(self.session_id).await.ok()?;
             let keepalive = tokio::time::sleep(self.app.limits.keepalive);
             tokio::select! {
                 changed = self.changed.changed() => changed.ok()?,
                 () = self.app.shutdown.cancelled() => return None,
-                () = keepalive => {
-                    self.app.session(self.session_id).await.ok()?;
-                    return Some(Bytes::from_static(KEEPALIVE));
-                }
+                () = keepalive => return Some(Bytes::from_static(KEEPALIVE)),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What stands before every handler: request ids, Host and Origin, the token, and a bound on time.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -66,6 +66,14 @@ fn origin_is_ours(headers: &HeaderMap) -> bool {
     let uri = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
     let authority = uri.as_ref().and_then(Uri::authority);
     authority.is_some_and(|authority| is_loopback(authority.as_str()))
+}
+
+/// Answers in the place of a handler that panicked. Its words stay in the log.
+pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    tracing::error!(error = words, "handler panicked");
+    ApiError::internal().into_response()
 }
 
 /// Requires `Authorization: Bearer <token>`.

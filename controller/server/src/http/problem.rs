@@ -29,6 +29,10 @@ impl ApiError {
         Self::new(ProblemType::MethodNotAllowed, "this route has other methods; /openapi.json lists them")
     }
 
+    pub(super) fn internal() -> Self {
+        Self::new(ProblemType::Internal, "the server failed; its log has the request id")
+    }
+
     fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
         *self.0 = self.0.with(name, value);
         self
@@ -46,7 +50,7 @@ impl From<AppError> for ApiError {
             AppError::AlreadyResolved { .. } => Self::new(ProblemType::AlreadyResolved, detail),
             AppError::Store(error) => {
                 tracing::error!(error = error_chain(&error), "store failed");
-                Self::new(ProblemType::Internal, "the server failed; its log has the request id")
+                Self::internal()
             }
         }
     }

@@ -1,0 +1,110 @@
+//! The API on a real store, without any sandbox.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{Method, Request, StatusCode},
+    response::Response,
+    routing::get,
+};
+use berth_wire::problem::{Problem, ProblemType};
+use http_body_util::BodyExt;
+use secrecy::SecretString;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use uuid::Uuid;
+
+use super::{guarded, router};
+use crate::{
+    app::App,
+    config::Limits,
+    directory::StaticDirectory,
+    store::{NewSession, SandboxKey, SqliteStore, Store},
+};
+
+const BOUND: Duration = Duration::from_secs(10);
+
+struct Api {
+    store: Arc<dyn Store>,
+    router: Router,
+    _folder: TempDir,
+}
+
+impl Api {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(&folder.path().join("berth.db")).await.unwrap());
+        let app = App {
+            store: Arc::clone(&store),
+            directory: Arc::new(StaticDirectory(vec![])),
+            limits: Limits::default(),
+            shutdown: CancellationToken::new(),
+        };
+        let router = router(&Arc::new(app), SecretString::from("token"));
+        Self { store, router, _folder: folder }
+    }
+
+    async fn session(&self) -> Uuid {
+        let sandbox = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
+        let new = NewSession { id: Uuid::now_v7(), sandbox, directory: "/work".to_owned(), title: None };
+        self.store.create_session(new).await.unwrap().id
+    }
+
+    async fn send(&self, method: Method, path: &str, body: String) -> Response {
+        let request = request(method, path).header("content-type", "application/json");
+        self.router.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap()
+    }
+}
+
+fn request(method: Method, path: &str) -> axum::http::request::Builder {
+    let request = Request::builder().method(method).uri(path);
+    request.header("host", "localhost").header("authorization", "Bearer token")
+}
+
+async fn problem(response: Response) -> Problem {
+    serde_json::from_slice(&to_bytes(response.into_body(), usize::MAX).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_panic_is_an_internal_problem_with_a_request_id() {
+    async fn breaks() -> &'static str {
+        panic!("a secret")
+    }
+    let router = guarded(Router::new().route("/", get(breaks)));
+    let request = request(Method::GET, "/").body(Body::empty()).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let problem = problem(response).await;
+    assert_eq!(problem.problem_type(), Some(ProblemType::Internal));
+    assert!(problem.extensions.contains_key("request_id") && !problem.detail.contains("secret"));
+}
+
+#[tokio::test]
+async fn a_prompt_has_a_hundred_parts_at_most() {
+    let api = Api::new().await;
+    let path = format!("/v1/sessions/{}/messages", api.session().await);
+    let body = |count: usize| json!({ "parts": vec![json!({ "type": "text", "text": "x" }); count] });
+    let refused = problem(api.send(Method::POST, &path, body(101).to_string()).await).await;
+    assert_eq!(refused.problem_type(), Some(ProblemType::Invalid));
+    assert!(refused.detail.contains("100"), "{refused}");
+    let taken = api.send(Method::POST, &path, body(100).to_string()).await;
+    assert_eq!(taken.status(), StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn a_stream_of_events_ends_with_its_session() {
+    let api = Api::new().await;
+    let session = api.session().await;
+    let path = format!("/v1/sessions/{session}");
+    let mut stream = api.send(Method::GET, &format!("{path}/events"), String::new()).await.into_body();
+    let ended = async {
+        let (frame, _) = tokio::join!(stream.frame(), api.send(Method::DELETE, &path, String::new()));
+        frame.is_none()
+    };
+    assert!(tokio::time::timeout(BOUND, ended).await.expect("it ends before the next keepalive"));
+}
