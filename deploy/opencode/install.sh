@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the pinned opencode, and a configuration directory that it need not complete by itself, into
 #   ${BERTH_CACHE:-$HOME/.cache/berth}/opencode/<version>/
-# in one rename, and prints the binary's path on standard output. Does nothing when that is there already.
+# in one rename, and prints the binary's path on standard output. Does nothing when that is there already, or when
+# BERTH_OPENCODE names a binary to use instead.
 #
 # Why the configuration directory: opencode runs `npm install @opencode-ai/plugin` in the background in each of
 # its configuration directories, with no switch to turn it off. Opencode 1.18.33 leaves a directory alone when it
@@ -23,6 +24,12 @@ parent=${BERTH_CACHE:-$HOME/.cache/berth}/opencode
 target=$parent/$version
 binary=$target/node_modules/$package/bin/opencode
 
+if [[ -n ${BERTH_OPENCODE:-} ]]; then
+  [[ -x $BERTH_OPENCODE ]] || fail "BERTH_OPENCODE is $BERTH_OPENCODE, which is no program"
+  say "using BERTH_OPENCODE; version $version is the one that is tested"
+  printf '%s\n' "$BERTH_OPENCODE"
+  exit 0
+fi
 [[ $(uname -s)-$(uname -m) == Linux-x86_64 ]] || fail "the pinned package is for Linux on x86_64, and this is \
 $(uname -s) on $(uname -m): install opencode $version yourself (npm install -g opencode-ai@$version) and set \
 BERTH_OPENCODE to its path"
