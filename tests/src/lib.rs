@@ -22,3 +22,8 @@ pub use scale::Scale;
 pub use stack::{Options, Stack};
 pub use up::UpProcess;
 pub use wait::{BOUND, within};
+
+/// What the scripted model says to `text:n=<count>`.
+pub fn words(count: usize) -> String {
+    (0..count).fold(String::new(), |text, index| text + "word" + &index.to_string() + " ")
+}

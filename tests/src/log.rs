@@ -133,11 +133,17 @@ impl SessionLog {
         for event in self.of(turn) {
             match &event.payload {
                 EventPayload::PermissionRequested(asked) => {
-                    *asks.entry(&asked.permission_id).or_default() += 1
+                    *asks.entry(&asked.permission_id).or_default() += 1;
                 }
-                EventPayload::QuestionRequested(asked) => *asks.entry(&asked.question_id).or_default() += 1,
-                EventPayload::PermissionResolved(end) => *asks.entry(&end.permission_id).or_default() += 10,
-                EventPayload::QuestionResolved(end) => *asks.entry(&end.question_id).or_default() += 10,
+                EventPayload::QuestionRequested(asked) => {
+                    *asks.entry(&asked.question_id).or_default() += 1;
+                }
+                EventPayload::PermissionResolved(end) => {
+                    *asks.entry(&end.permission_id).or_default() += 10;
+                }
+                EventPayload::QuestionResolved(end) => {
+                    *asks.entry(&end.question_id).or_default() += 10;
+                }
                 _ => {}
             }
         }

@@ -138,7 +138,7 @@ async fn sessions_can_be_listed_renamed_and_deleted() {
     assert_eq!(listed.iter().map(|session| session.id).collect::<Vec<_>>(), [second, first]);
     stack.client.delete_session(second).await.expect("it is taken");
     let again = stack.client.delete_session(second).await.expect_err("it is gone");
-    assert_eq!(again.problem().and_then(|problem| problem.problem_type()), Some(ProblemType::NotFound));
+    assert_eq!(again.problem().and_then(Problem::problem_type), Some(ProblemType::NotFound));
     let sandboxes = stack.client.list_sandboxes().await.expect("a list");
     assert_eq!((sandboxes.len(), sandboxes[0].name.as_str()), (1, "default"));
     stack.stop().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_tests::{Options, Scale, SessionLog, Stack, UpProcess, within};
+use berth_tests::{Options, Scale, SessionLog, Stack, UpProcess, within, words};
 use berth_wire::{
     api::{CreateSession, PostMessage},
     event::{EventPayload, SessionEvent, Voice},
@@ -10,10 +10,6 @@ use berth_wire::{
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::process::Command;
-
-fn words(count: usize) -> String {
-    (0..count).map(|index| format!("word{index} ")).collect()
-}
 
 async fn kill(pid: u32) {
     let sent = Command::new("kill").args(["-KILL", &pid.to_string()]).status().await.expect("kill runs");

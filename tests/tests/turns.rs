@@ -1,20 +1,16 @@
 //! Turns from prompt to end: text, tools, permissions, cancels, queues. On a real opencode.
 
-use berth_tests::{Options, SessionLog, Stack, within};
+use berth_tests::{Options, SessionLog, Stack, within, words};
 use berth_wire::{
     api::{CancelRequest, PermissionAnswer, PermissionDecision, PostMessage, QuestionAnswer},
     event::{EventPayload, Resolution, ResolvedBy, Voice, acp::ToolCallStatus},
-    problem::ProblemType,
+    problem::{Problem, ProblemType},
     turn::{TurnErrorReason, TurnState, TurnStopReason},
 };
 use serde_json::json;
 use uuid::Uuid;
 
 const ASK: fn() -> Options = || Options { permission: json!({ "bash": "ask" }), ..Options::default() };
-
-fn words(count: usize) -> String {
-    (0..count).map(|index| format!("word{index} ")).collect()
-}
 
 async fn answer(stack: &Stack, session: Uuid, id: &str, decision: PermissionDecision) {
     let body = PermissionAnswer { decision, message: None };
@@ -115,13 +111,15 @@ async fn permission_once_always_and_reject() {
 }
 
 async fn next_permission(stack: &Stack, session: Uuid, after: i64) -> String {
-    let asks = |payload: &EventPayload| matches!(payload, EventPayload::PermissionRequested(_));
-    let log =
-        SessionLog::until(&stack.client, session, after, "a request", |event| asks(&event.payload)).await;
-    match &log.events.last().expect("it was waited for").payload {
-        EventPayload::PermissionRequested(asked) => asked.permission_id.clone(),
-        other => panic!("{other:?}"),
-    }
+    let mut asked = None;
+    SessionLog::until(&stack.client, session, after, "a request", |event| {
+        if let EventPayload::PermissionRequested(request) = &event.payload {
+            asked = Some(request.permission_id.clone());
+        }
+        asked.is_some()
+    })
+    .await;
+    asked.expect("it was waited for")
 }
 
 #[tokio::test]
@@ -301,7 +299,7 @@ async fn a_session_is_deleted_with_its_running_turn() {
     let root = root.expect("a prompt was sent");
     stack.client.delete_session(session).await.expect("it is taken");
     let gone = stack.client.get_session(session).await.expect_err("it is gone");
-    assert_eq!(gone.problem().and_then(|problem| problem.problem_type()), Some(ProblemType::NotFound));
+    assert_eq!(gone.problem().and_then(Problem::problem_type), Some(ProblemType::NotFound));
     let opencode = stack.opencode();
     let directory = stack.work.to_str().expect("a plain name");
     within("opencode's session to be deleted", async {

@@ -35,8 +35,7 @@ type State = Arc<App>;
     info(
         title = "Berth",
         description = "Durable sessions of coding agents. Errors are problem+json (RFC 9457) with stable types.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0"),
-        contact()
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     components(schemas(berth_wire::event::SessionEventSchema, berth_wire::problem::Problem)),
     modifiers(&Bearer),
