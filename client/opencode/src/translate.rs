@@ -166,6 +166,11 @@ impl SessionTranslator {
         self.turn.as_ref().is_some_and(|turn| turn.abort_wanted())
     }
 
+    /// The error with which the turn is to end once it was aborted, unless a person wants that.
+    pub fn verdict(&self) -> Option<TurnError> {
+        self.turn.as_ref().and_then(|turn| turn.verdict())
+    }
+
     /// An abort is wanted, can work, and was not sent. Never true before the start, when opencode would answer it and
     /// run the prompt all the same.
     pub fn abort_due(&self) -> bool {
@@ -226,6 +231,11 @@ impl SessionTranslator {
         }
     }
 
+    /// Events may have been missed, and nothing was reconciled since.
+    pub fn has_gap(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.texts.has_gap())
+    }
+
     /// Takes the state that was read after a gap or in doubt.
     pub fn reconcile(&mut self, snapshot: &Snapshot) -> Vec<Translation> {
         let mut out = Vec::new();
@@ -264,10 +274,11 @@ impl SessionTranslator {
         out
     }
 
-    /// The prompt was never taken by opencode and is not wanted any more.
+    /// The prompt was never taken by opencode and is not wanted any more: cancelled, or failed with the error that was
+    /// given to [`Self::request_abort`].
     pub fn cancel_unsent(&mut self) -> Vec<Translation> {
         let mut out = Vec::new();
-        self.end(TurnOutcome::cancelled(), &mut out);
+        self.end(self.verdict().map_or_else(TurnOutcome::cancelled, outcome::failed), &mut out);
         out
     }
 

@@ -134,6 +134,10 @@ impl Turn {
         self.cancel || self.verdict.is_some()
     }
 
+    pub(super) fn verdict(&self) -> Option<TurnError> {
+        self.verdict.clone()
+    }
+
     pub(super) fn abort_due(&self) -> bool {
         self.started && self.abort_wanted() && self.abort == Abort::None
     }
