@@ -28,6 +28,8 @@ pub struct Limits {
     pub unreachable: Duration,
     /// Wall clock of a turn, not counting the time that a person is waited for.
     pub turn: Duration,
+    /// How long opencode may take to end a turn after it was told to.
+    pub stop: Duration,
     /// How long a permission or question waits before it is rejected.
     pub ask: Duration,
     /// How long the owner of a sandbox keeps its subscription with nothing to do.
@@ -50,6 +52,7 @@ impl Default for Limits {
             start: Duration::from_mins(1),
             unreachable: Duration::from_mins(2),
             turn: Duration::from_mins(15),
+            stop: Duration::from_mins(1),
             ask: Duration::from_mins(15),
             linger: Duration::from_mins(1),
             batch: Duration::from_millis(40),

@@ -4,8 +4,9 @@
 //! until nothing was to do for the linger time. What it learns it writes with its fence; whoever takes the sandbox
 //! over later makes those writes fail.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -22,6 +23,8 @@ mod events;
 mod link;
 mod live;
 mod owner;
+#[cfg(test)]
+mod tests;
 
 use owner::{Owner, OwnerError};
 
@@ -73,7 +76,7 @@ impl Runner {
         let mut work = self.store.watch_work(&key);
         while !shutdown.is_cancelled() {
             work.borrow_and_update();
-            match self.run_if_needed(&key, &shutdown).await {
+            match unless_panicked(self.run_if_needed(&key, &shutdown)).await {
                 Ok(()) => {}
                 Err(error) => {
                     let error = error_chain(&error);
@@ -101,6 +104,11 @@ impl Runner {
         let owner = Owner::take(Arc::clone(&self.store), &self.address, self.limits.clone()).await?;
         owner.run(shutdown).await
     }
+}
+
+/// A panic must not leave a sandbox without a runner.
+async fn unless_panicked(run: impl Future<Output = Result<(), OwnerError>>) -> Result<(), OwnerError> {
+    AssertUnwindSafe(run).catch_unwind().await.unwrap_or(Err(OwnerError::Panicked))
 }
 
 async fn pause(time: Duration, shutdown: &CancellationToken) {

@@ -34,7 +34,7 @@ pub enum StoreError {
     /// Somebody else owns the sandbox now; nothing was written.
     #[error("the sandbox has another owner")]
     Fenced,
-    /// The turn to be started was cancelled meanwhile; nothing was written.
+    /// The turn to be started was cancelled meanwhile, or its session deleted; nothing was written.
     #[error("the turn is not queued any more")]
     TurnNotQueued,
 }

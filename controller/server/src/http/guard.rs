@@ -69,6 +69,7 @@ fn origin_is_ours(headers: &HeaderMap) -> bool {
 }
 
 /// Answers in the place of a handler that panicked. Its words stay in the log.
+#[expect(clippy::needless_pass_by_value, reason = "the layer gives it away")]
 pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let words = panic.downcast_ref::<String>().map(String::as_str);
     let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();

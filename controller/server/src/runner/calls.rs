@@ -15,6 +15,8 @@ use super::asks::Reply;
 const TRIES: u32 = 20;
 /// Pause between tries.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Longest time for what the owner waits for.
+const READ: Duration = Duration::from_secs(10);
 /// Messages read back at once; a turn of more steps than this is not brought back whole after a gap.
 const MESSAGES: u32 = 400;
 
@@ -36,14 +38,25 @@ pub(super) enum CallResult {
     Ensured(Result<Ensured, EnsureError>),
     /// The prompt was handed over, or not.
     Posted(Result<(), ClientError>),
-    /// Whether opencode answered this prompt before.
-    Looked(Result<bool, ClientError>),
+    /// What opencode knows of this prompt.
+    Looked(Result<Look, ClientError>),
     /// The abort was answered, or not.
     Aborted(Result<(), ClientError>),
     /// An ask was answered, or not.
     Replied(String, Result<(), ClientError>),
     /// opencode's session was deleted, or not.
     Deleted(Result<(), ClientError>),
+}
+
+/// What opencode knows of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// No answer to it: it may not have arrived, or not have begun.
+    Nothing,
+    /// An answer to it, on which nobody works.
+    Answered,
+    /// An answer to it, in a session that works.
+    Working,
 }
 
 /// Why a session is not ready for a prompt.
@@ -64,15 +77,15 @@ impl EnsureError {
     }
 }
 
-/// Sees to it that opencode has the session, and that it does nothing, where the turn before leaves that in doubt.
+/// Sees to it that opencode has the session, and that it does nothing: a turn may have failed before its end was seen,
+/// or a person may use the session directly.
 pub(super) async fn ensure(
     client: OpencodeClient,
     directory: String,
     known: Option<String>,
     new: NewSession,
-    prove_idle: bool,
 ) -> Result<Ensured, EnsureError> {
-    if prove_idle && let Some(known) = &known {
+    if let Some(known) = &known {
         let status = client.session_status(&directory).await?;
         if status.contains_key(known) {
             return Err(EnsureError::Busy);
@@ -91,27 +104,31 @@ pub(super) async fn post(
     client.send_prompt(&directory, &root, &prompt).await
 }
 
-/// Whether an assistant answered this prompt.
+/// What opencode knows of this prompt.
 pub(super) async fn look(
     client: OpencodeClient,
     directory: String,
     root: String,
     message_id: String,
-) -> Result<bool, ClientError> {
+) -> Result<Look, ClientError> {
     let messages = retry(|| client.list_messages(&directory, &root, MESSAGES)).await?;
     let answers = |message: &MessageWithParts| {
         message.info.role == Role::Assistant && message.info.parent_id.as_ref() == Some(&message_id)
     };
-    Ok(messages.iter().any(answers))
+    if !messages.iter().any(answers) {
+        return Ok(Look::Nothing);
+    }
+    let status = client.session_status(&directory).await?;
+    Ok(if status.contains_key(&root) { Look::Working } else { Look::Answered })
 }
 
-/// Aborts what the session does, until that is answered.
+/// Aborts what the session does, once: a later try could meet another turn.
 pub(super) async fn abort(
     client: OpencodeClient,
     directory: String,
     root: String,
 ) -> Result<(), ClientError> {
-    retry(|| client.abort(&directory, &root)).await
+    client.abort(&directory, &root).await
 }
 
 /// Answers an ask. An ask that opencode does not know was settled otherwise.
@@ -145,8 +162,22 @@ pub(super) async fn delete(
     }
 }
 
-/// What the translator needs after a gap. Status first: it must not be newer than the messages.
+/// A read that the owner waits for, within a bound of its own: nothing else goes on meanwhile.
+pub(super) async fn bounded<T>(read: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
+    tokio::time::timeout(READ, read).await.unwrap_or(Err(ClientError::Timeout { limit: READ }))
+}
+
+/// What the translator needs after a gap.
 pub(super) async fn snapshot(
+    client: OpencodeClient,
+    directory: String,
+    root: String,
+) -> Result<Snapshot, ClientError> {
+    bounded(read_snapshot(&client, &directory, &root)).await
+}
+
+/// Status first: it must not be newer than the messages.
+async fn read_snapshot(
     client: &OpencodeClient,
     directory: &str,
     root: &str,

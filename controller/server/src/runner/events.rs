@@ -72,7 +72,7 @@ impl Owner {
         live.settled.clear();
         live.reconcile = false;
         if matches!(outcome.state, TurnState::Failed | TurnState::Unknown | TurnState::Cancelled) {
-            live.standing = Standing::InDoubt;
+            live.standing = Standing::Unverified;
             live.not_before = Some(now + SETTLE);
         }
         tracing::info!(session_id = %session, turn_id = %turn.id, state = ?outcome.state, "turn ended");
@@ -130,17 +130,21 @@ fn open_ask(live: &mut Live, request: &EventPayload, turn_id: Uuid, limit: Durat
         EventPayload::PermissionRequested(asked) => asked.expires_at.unwrap_or_else(|| expiry(limit)),
         _ => expiry(limit),
     };
-    live.asks.insert(id.to_owned(), Ask { request: request.clone(), expires_at });
+    live.asks.insert(id.to_owned(), Ask::new(request.clone(), expires_at));
     Some(Change::AskOpened { id: id.to_owned(), kind, turn_id, expires_at, request: request.clone() })
 }
 
-/// Forgets an ask; what we had decided about it, if we had, says how it ended and by whom. An ask that ended with its
-/// turn was not settled by us, whatever we had sent.
+/// Forgets an ask; what we had decided about it, if we had and opencode tells the same, says how it ended and by whom.
+/// It tells otherwise when the ask ended with its turn, or was rejected along with another one.
 fn close_ask(live: &mut Live, id: &str, resolution: &mut Resolution, by: &mut ResolvedBy) {
     live.asks.remove(id);
     if let Some(settled) = live.settled.remove(id)
-        && *resolution != Resolution::Dropped
+        && is_same(settled.resolution, *resolution)
     {
         (*resolution, *by) = (settled.resolution, settled.by);
     }
+}
+
+fn is_same(decided: Resolution, told: Resolution) -> bool {
+    decided == told || (decided == Resolution::Always && told == Resolution::Once)
 }

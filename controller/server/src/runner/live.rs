@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_opencode::{Prompt, PromptText, SessionTranslator};
+use berth_opencode::{Prompt, PromptText, SessionTranslator, TurnPhase};
 use berth_wire::{api::PromptPart, event::EventPayload};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -27,29 +27,43 @@ pub(super) struct Live {
     pub(super) turn: Option<Running>,
     /// A call about the session as a whole is under way (to ensure it, to delete it).
     pub(super) busy: bool,
+    /// Prompts and aborts on their way to opencode, those of turns that have ended included: they must not meet the
+    /// next turn.
+    pub(super) in_flight: u32,
     /// What is known of opencode's session.
     pub(super) standing: Standing,
     /// Nothing is started before this moment.
     pub(super) not_before: Option<Instant>,
-    /// Since when the oldest queued turn could not be started.
-    pub(super) blocked_since: Option<Instant>,
+    /// The oldest queued turn could not be started.
+    pub(super) blocked: Option<Blocked>,
     /// State must be read again: events may have been missed.
     pub(super) reconcile: bool,
+    /// When state was last read.
+    pub(super) reconciled_at: Option<Instant>,
+    /// Since when there is nothing to do.
+    pub(super) done_since: Option<Instant>,
     /// Unsettled asks.
     pub(super) asks: BTreeMap<String, Ask>,
     /// What was told to opencode about asks, until it confirms.
     pub(super) settled: HashMap<String, Settlement>,
 }
 
-/// What is known of opencode's session in this run of opencode.
+/// What is known of opencode's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing: whether it exists must be looked up before the next prompt.
+    /// Whether it exists, and does nothing, must be looked up before the next prompt.
     Unverified,
-    /// It exists, and the turn before came to an end of its own.
+    /// It exists, and the turn before, if any, came to an end of its own.
     Verified,
-    /// The turn before did not: it must be proved idle before the next prompt.
-    InDoubt,
+}
+
+/// A queued turn that could not be started.
+#[derive(Debug)]
+pub(super) struct Blocked {
+    pub(super) turn: Uuid,
+    pub(super) since: Instant,
+    /// What stood in the way, once that is known.
+    pub(super) why: Option<String>,
 }
 
 /// An ask that waits.
@@ -57,6 +71,14 @@ pub(super) enum Standing {
 pub(super) struct Ask {
     pub(super) request: EventPayload,
     pub(super) expires_at: Timestamp,
+    /// opencode refused the answer that it was given: the deadline is the next try.
+    pub(super) refused: bool,
+}
+
+impl Ask {
+    pub(super) fn new(request: EventPayload, expires_at: Timestamp) -> Self {
+        Self { request, expires_at, refused: false }
+    }
 }
 
 /// A running turn.
@@ -73,6 +95,8 @@ pub(super) struct Running {
     pub(super) start_by: Option<Instant>,
     /// An abort is on its way.
     pub(super) aborting: bool,
+    /// Since when it is to end.
+    pub(super) unwanted_since: Option<Instant>,
     /// Wall clock used, not counting the time that a person was waited for.
     pub(super) active: Duration,
     /// When `active` was last moved.
@@ -90,32 +114,39 @@ pub(super) enum Repost {
 
 impl Live {
     pub(super) fn new(work: SessionWork, now: Instant) -> Self {
-        let stored = work.translator.as_deref();
-        let translator = stored.and_then(|text| match serde_json::from_str(text) {
-            Ok(translator) => Some(translator),
-            Err(error) => {
-                tracing::error!(session_id = %work.id, %error, "stored translator state is not understood");
-                None
-            }
-        });
         let turn = work.running.as_ref().and_then(|turn| Running::resumed(turn, now));
+        let translator = resume_translator(&work);
         let asks = work
             .asks
             .iter()
-            .map(|ask| (ask.id.clone(), Ask { request: ask.request.clone(), expires_at: ask.expires_at }));
+            .map(|ask| (ask.id.clone(), Ask::new(ask.request.clone(), ask.expires_at)))
+            .collect();
         Self {
+            reconcile: translator.as_ref().is_some_and(SessionTranslator::has_gap),
             translator,
             changed: false,
-            asks: asks.collect(),
+            asks,
             turn,
             busy: false,
+            in_flight: 0,
             standing: Standing::Unverified,
             not_before: None,
-            blocked_since: None,
-            reconcile: false,
+            blocked: None,
+            reconciled_at: None,
+            done_since: None,
             settled: HashMap::new(),
             work,
         }
+    }
+
+    /// A running turn whose stored state was not understood gets a state in which it can be ended; true if there is one.
+    pub(super) fn adopt_lost_turn(&mut self) -> bool {
+        let known = self.translator.as_ref().is_some_and(|translator| translator.phase() != TurnPhase::Idle);
+        let (Some(turn), Some(root), false) = (&self.turn, &self.work.opencode_session_id, known) else {
+            return false;
+        };
+        self.translator.get_or_insert_with(|| SessionTranslator::new(root)).begin_turn(&turn.message_id);
+        true
     }
 
     /// The translator's state, if it may have changed since it was last saved.
@@ -128,16 +159,58 @@ impl Live {
 
     /// True when a turn waits, nothing runs, and nothing stands in the way.
     pub(super) fn can_start(&self, now: Instant) -> bool {
-        self.turn.is_none()
-            && !self.busy
+        self.is_quiet()
             && !self.work.deleted
             && self.work.queued.is_some()
             && self.not_before.is_none_or(|moment| moment <= now)
     }
 
+    /// True when nothing runs and nothing is on its way to opencode.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.turn.is_none() && !self.busy && self.in_flight == 0
+    }
+
     /// True when the session needs nobody's care.
     pub(super) fn is_done(&self) -> bool {
-        self.turn.is_none() && self.work.queued.is_none() && !self.work.deleted && !self.busy
+        self.is_quiet() && self.work.queued.is_none() && !self.work.deleted
+    }
+
+    /// True when the session has needed nobody's care for `linger`: until then late events, such as a title, come.
+    pub(super) fn is_over(&mut self, now: Instant, linger: Duration) -> bool {
+        if !self.is_done() {
+            self.done_since = None;
+            return false;
+        }
+        self.standing = Standing::Unverified;
+        now.saturating_duration_since(*self.done_since.get_or_insert(now)) >= linger
+    }
+
+    /// Notes that the oldest queued turn waits for what it needs.
+    pub(super) fn block(&mut self, now: Instant) -> Option<&mut Blocked> {
+        let turn = self.work.queued.as_ref()?.id;
+        if self.blocked.as_ref().is_none_or(|blocked| blocked.turn != turn) {
+            self.blocked = Some(Blocked { turn, since: now, why: None });
+        }
+        self.blocked.as_mut()
+    }
+
+    /// An ask's deadline has passed, and nobody has settled it.
+    pub(super) fn has_late_ask(&self, now: Timestamp) -> bool {
+        self.asks.iter().any(|(id, ask)| ask.expires_at <= now && !self.settled.contains_key(id))
+    }
+}
+
+/// State of the translation as stored. Whoever sent an abort is gone.
+fn resume_translator(work: &SessionWork) -> Option<SessionTranslator> {
+    match serde_json::from_str::<SessionTranslator>(work.translator.as_ref()?) {
+        Ok(mut translator) => {
+            translator.abort_failed();
+            Some(translator)
+        }
+        Err(error) => {
+            tracing::error!(session_id = %work.id, %error, "stored translator state is not understood");
+            None
+        }
     }
 }
 
@@ -151,17 +224,17 @@ impl Running {
             repost: None,
             start_by: None,
             aborting: false,
+            unwanted_since: None,
             active: Duration::ZERO,
             counted_at: now,
         }
     }
 
-    /// A turn that another owner, or this process before its restart, had started: its prompt may not have left.
+    /// A turn that another owner, or this process before its restart, had started: its prompt may not have left. Its
+    /// clock begins anew: how much of the time since its start somebody waited for a person is not known.
     fn resumed(turn: &OpenTurn, now: Instant) -> Option<Self> {
         let mut running = Self::new(turn, turn.message_id.clone()?, now);
         running.repost = Some(Repost::SameBoot);
-        let used = turn.started_at.map(|started| Timestamp::now().duration_since(started));
-        running.active = used.and_then(|used| used.try_into().ok()).unwrap_or_default();
         Some(running)
     }
 

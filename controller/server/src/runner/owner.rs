@@ -7,7 +7,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
 use berth_wire::door::Cursor;
-use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -23,6 +27,7 @@ use crate::{
     store::{Commit, SandboxKey, SessionCommit, Store, StoreError},
 };
 
+mod deadlines;
 mod lifecycle;
 mod wishes;
 
@@ -38,6 +43,12 @@ pub(crate) enum OwnerError {
     /// The sandbox's address is not usable.
     #[error("the sandbox's address is not usable")]
     Address(#[from] ClientError),
+    /// A task of the owner panicked.
+    #[error("a task of the owner failed")]
+    Task(#[from] JoinError),
+    /// The owner itself panicked.
+    #[error("the owner panicked")]
+    Panicked,
 }
 
 /// A sandbox under this process's care.
@@ -107,11 +118,8 @@ impl Owner {
                 Some(event) = events.recv() => {
                     self.take_events(event, &mut events).await?;
                 }
-                Some(done) = self.calls.join_next() => {
-                    if let Ok(done) = done {
-                        self.finish_call(done).await?;
-                    }
-                }
+                Some(done) = self.calls.join_next() => self.finish_call(done?).await?,
+                Some(ended) = link.join_next() => ended?,
                 Ok(()) = work.changed() => {
                     work.borrow_and_update();
                     self.read_wishes().await?;
@@ -126,7 +134,7 @@ impl Owner {
 
     fn is_idle(&mut self) -> bool {
         let now = Instant::now();
-        if !self.live.is_empty() || !self.calls.is_empty() {
+        if self.live.values().any(|live| !live.is_done()) || !self.calls.is_empty() {
             self.busy_at = now;
         }
         now.saturating_duration_since(self.busy_at) >= self.limits.linger
@@ -157,11 +165,8 @@ impl Owner {
         if self.batch.due().is_some_and(|due| due <= Instant::now()) { self.flush().await } else { Ok(()) }
     }
 
-    /// Commits everything that was learned.
+    /// Commits everything that was learned: the cursor moves with the states of all sessions, or not at all.
     pub(super) async fn flush(&mut self) -> Result<(), OwnerError> {
-        if self.batch.due().is_none() {
-            return Ok(());
-        }
         let mut pending = self.batch.take();
         let mut states = BTreeMap::new();
         for (&session_id, live) in &mut self.live {
@@ -169,6 +174,9 @@ impl Owner {
                 states.insert(session_id, state);
                 pending.entry(session_id).or_default();
             }
+        }
+        if pending.is_empty() {
+            return Ok(());
         }
         let sessions = pending.into_iter().map(|(session_id, Pending { events, changes })| SessionCommit {
             session_id,

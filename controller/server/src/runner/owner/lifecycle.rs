@@ -1,25 +1,32 @@
-//! What happens by itself: opencode starts and ends, connections break, calls end, deadlines pass.
+//! What happens by itself: opencode starts and ends, connections break, calls end.
 
-use berth_opencode::{ClientError, Event, TurnPhase};
+use std::time::Duration;
+
+use berth_opencode::{ClientError, Event, Snapshot, TurnPhase};
 use berth_wire::{
     api::SandboxPhase,
     door::{DoorEvent, DoorState},
-    turn::{TurnError, TurnErrorReason, TurnOutcome},
+    event::ResolvedBy,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
     super::{
-        asks,
-        calls::{self, CallResult, Done},
+        calls::{self, CallResult, Done, Look},
         link::LinkEvent,
         live::{Repost, Standing},
     },
     Owner, OwnerError,
 };
 use crate::http::error_chain;
+
+/// How long a prompt that is not wanted any more is looked for before it counts as never taken. In a directory that
+/// is not booted, opencode 1.18.33 lists a prompt up to 1.7 s after it took it, and 13.5 s with 20 such directories.
+const UNSENT: Duration = Duration::from_secs(15);
+/// When the rejection of an ask is sent again that opencode refused.
+const AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 impl Owner {
     /// Takes one event of the link.
@@ -72,6 +79,9 @@ impl Owner {
                 self.read_again().await
             }
             DoorEvent::ServeStarted { boot_id, .. } => {
+                if self.boot_id.as_ref().is_some_and(|known| known != boot_id) {
+                    self.boot_ended("opencode was started anew, and nobody saw its end");
+                }
                 self.boot_id = Some(boot_id.clone());
                 self.extend_start_deadlines();
                 self.send_again();
@@ -91,7 +101,7 @@ impl Owner {
     /// applied in between. What fails is tried again at the next tick.
     pub(in super::super) async fn read_again(&mut self) -> Result<(), OwnerError> {
         if self.resync {
-            match self.client.door_state().await {
+            match calls::bounded(self.client.door_state()).await {
                 Ok(state) => {
                     self.resync = false;
                     self.compare_boot(&state);
@@ -142,7 +152,7 @@ impl Owner {
     }
 
     /// Looks, for each prompt whose fate is not known, whether it was answered before it is sent again.
-    fn send_again(&mut self) {
+    pub(super) fn send_again(&mut self) {
         if !self.connected || self.boot_id.is_none() {
             return;
         }
@@ -165,51 +175,62 @@ impl Owner {
         }
     }
 
-    fn finish_look(&mut self, session: Uuid, result: Result<bool, ClientError>) {
+    fn finish_look(&mut self, session: Uuid, result: Result<Look, ClientError>) {
         let Some(live) = self.live.get_mut(&session) else { return };
-        let cancelled = live.work.running.as_ref().is_some_and(|running| running.cancel_requested);
-        let Some(turn) = &mut live.turn else { return };
+        let (Some(turn), Some(translator)) = (&mut live.turn, &mut live.translator) else { return };
         turn.posting = false;
-        let reason = turn.repost;
+        if translator.phase() != TurnPhase::Admitted {
+            turn.repost = None;
+            return;
+        }
+        let other_boot = turn.repost == Some(Repost::OtherBoot);
         match result {
-            Ok(true) if reason == Some(Repost::OtherBoot) => {
-                let Some(translator) = &mut live.translator else { return };
+            Ok(Look::Answered) if other_boot => {
                 let translations = translator.serve_exited("opencode ended while it worked on this prompt");
                 self.record(session, translations);
             }
-            Ok(true) => {
+            Ok(Look::Answered | Look::Working) => {
                 turn.repost = None;
                 live.reconcile = true;
             }
-            Ok(false) if cancelled => {
-                let Some(translator) = &mut live.translator else { return };
-                let translations = translator.cancel_unsent();
-                self.record(session, translations);
+            // It may still be on its way inside opencode, and would run: wait for it, then abort it.
+            Ok(Look::Nothing) if translator.abort_wanted() => {
+                if other_boot || turn.unwanted_since.is_some_and(|since| since.elapsed() >= UNSENT) {
+                    let translations = translator.cancel_unsent();
+                    self.record(session, translations);
+                }
             }
-            Ok(false) => self.post_prompt(session),
+            Ok(Look::Nothing) => self.post_prompt(session),
             Err(error) => {
                 tracing::debug!(session_id = %session, error = error_chain(&error), "messages could not be read");
             }
         }
     }
 
-    /// Reads the state of the sessions that may have missed something.
+    /// Reads the state of the sessions that may have missed something, all at once, each within a bound.
     async fn reconcile_all(&mut self) -> Result<(), OwnerError> {
-        let due: Vec<Uuid> =
-            self.live.iter().filter(|(_, live)| live.reconcile).map(|(session, _)| *session).collect();
-        for session in due {
-            self.reconcile(session).await;
+        let mut reads = Vec::new();
+        for (&session, live) in self.live.iter_mut().filter(|(_, live)| live.reconcile) {
+            let Some(root) = live.work.opencode_session_id.clone().filter(|_| live.turn.is_some()) else {
+                live.reconcile = false;
+                continue;
+            };
+            let read = calls::snapshot(self.client.clone(), live.work.directory.clone(), root);
+            reads.push(async move { (session, read.await) });
+        }
+        if !reads.is_empty() {
+            self.flush().await?;
+        }
+        for (session, snapshot) in futures_util::future::join_all(reads).await {
+            self.reconcile(session, snapshot);
         }
         self.act_on_ends().await
     }
 
-    async fn reconcile(&mut self, session: Uuid) {
+    fn reconcile(&mut self, session: Uuid, snapshot: Result<Snapshot, ClientError>) {
         let Some(live) = self.live.get_mut(&session) else { return };
-        let (Some(root), true) = (&live.work.opencode_session_id, live.turn.is_some()) else {
-            live.reconcile = false;
-            return;
-        };
-        match calls::snapshot(&self.client, &live.work.directory, root).await {
+        live.reconciled_at = Some(Instant::now());
+        match snapshot {
             Ok(snapshot) => {
                 live.reconcile = false;
                 let Some(translator) = &mut live.translator else { return };
@@ -225,6 +246,11 @@ impl Owner {
     /// Takes the end of a call.
     pub(in super::super) async fn finish_call(&mut self, done: Done) -> Result<(), OwnerError> {
         let session = done.session;
+        if let Some(live) = self.live.get_mut(&session)
+            && matches!(done.result, CallResult::Posted(_) | CallResult::Aborted(_))
+        {
+            live.in_flight = live.in_flight.saturating_sub(1);
+        }
         let turn = self.live.get(&session).and_then(|live| live.turn.as_ref()).map(|turn| turn.id);
         let current = done.turn.is_some() && done.turn == turn;
         match done.result {
@@ -255,16 +281,21 @@ impl Owner {
         }
     }
 
-    /// An ask that opencode does not know was settled otherwise, and an event told or will tell so; any other failure
-    /// makes the answer due again.
+    /// An ask that opencode does not know was settled otherwise, and an event told or will tell so. What did not arrive
+    /// is due again; what opencode refused is not, before the deadline's default.
     fn finish_reply(&mut self, session: Uuid, id: &str, result: Result<(), ClientError>) {
         let Some(live) = self.live.get_mut(&session) else { return };
         match result {
             Ok(()) => {}
             Err(ClientError::NotFound { .. }) => live.reconcile = live.turn.is_some(),
             Err(error) => {
-                tracing::warn!(session_id = %session, ask = id, error = error_chain(&error), "answer did not arrive; it is tried again");
-                live.settled.remove(id);
+                tracing::warn!(session_id = %session, ask = id, error = error_chain(&error), "answer was not taken");
+                let settlement = live.settled.remove(id);
+                let Some(ask) = live.asks.get_mut(id).filter(|_| !error.is_transient()) else { return };
+                ask.refused = true;
+                if settlement.is_some_and(|settlement| settlement.by == ResolvedBy::Deadline) {
+                    ask.expires_at = Timestamp::now().saturating_add(AGAIN).unwrap_or(Timestamp::MAX);
+                }
             }
         }
     }
@@ -281,95 +312,6 @@ impl Owner {
             live.not_before = Some(Instant::now() + super::super::POLL);
         }
         Ok(())
-    }
-
-    /// Ends the running turn with an error of ours.
-    pub(in super::super) fn fail_turn(&mut self, session: Uuid, error: TurnError) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        let Some(translator) = &mut live.translator else { return };
-        let translations = translator.fail(error);
-        self.record(session, translations);
-    }
-
-    /// Looks at every deadline, and tries again what failed before.
-    pub(in super::super) async fn check_deadlines(&mut self) -> Result<(), OwnerError> {
-        let now = Instant::now();
-        let sessions: Vec<Uuid> = self.live.keys().copied().collect();
-        for session in sessions {
-            self.check_start(session, now);
-            self.check_clock(session, now);
-            self.expire_asks(session);
-            self.check_blocked(session, now).await?;
-            if let Some(live) = self.live.get_mut(&session)
-                && live.translator.as_ref().is_some_and(berth_opencode::SessionTranslator::in_doubt)
-            {
-                live.reconcile = live.turn.is_some();
-            }
-        }
-        self.send_again();
-        if self.connected {
-            // The door may have said that opencode is up before this subscription began.
-            self.resync |= self.boot_id.is_none() && !self.live.is_empty();
-            self.read_again().await?;
-        }
-        self.act().await?;
-        self.flush_if_due().await
-    }
-
-    /// A prompt that cannot be sent because the sandbox cannot be reached fails after a while.
-    async fn check_blocked(&mut self, session: Uuid, now: Instant) -> Result<(), OwnerError> {
-        let limit = self.limits.unreachable;
-        let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
-        if live.busy || live.blocked_since.is_none_or(|since| now.saturating_duration_since(since) < limit) {
-            return Ok(());
-        }
-        let seconds = limit.as_secs();
-        let message =
-            format!("the sandbox could not be reached for {seconds} s: see its state, then send again");
-        let outcome = TurnOutcome::failed(TurnErrorReason::SandboxUnavailable, message);
-        self.end_blocked(session, outcome).await
-    }
-
-    fn check_start(&mut self, session: Uuid, now: Instant) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        let Some(turn) = &live.turn else { return };
-        let admitted =
-            live.translator.as_ref().is_some_and(|translator| translator.phase() == TurnPhase::Admitted);
-        let Some(start_by) = turn.start_by.filter(|start_by| admitted && *start_by <= now) else { return };
-        tracing::warn!(session_id = %session, turn_id = %turn.id, late_ms = (now - start_by).as_millis(), "turn never started");
-        let seconds = self.limits.start.as_secs();
-        let message = format!("opencode took the prompt and did not begin within {seconds} s: send it again");
-        self.fail_turn(session, TurnError { reason: TurnErrorReason::NotStarted, message, retry_at: None });
-    }
-
-    fn check_clock(&mut self, session: Uuid, now: Instant) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        let (Some(turn), Some(translator)) = (&mut live.turn, &mut live.translator) else { return };
-        turn.count(now, !live.asks.is_empty());
-        if turn.active < self.limits.turn || translator.abort_wanted() {
-            return;
-        }
-        let minutes = self.limits.turn.as_secs() / 60;
-        let message = format!("the turn took more than {minutes} min and was ended: ask for less at once");
-        translator.request_abort(TurnError {
-            reason: TurnErrorReason::DeadlineExceeded,
-            message,
-            retry_at: None,
-        });
-        self.pass_cancel(session);
-    }
-
-    fn expire_asks(&mut self, session: Uuid) {
-        let now = Timestamp::now();
-        let Some(live) = self.live.get(&session) else { return };
-        let open = live.asks.iter().filter(|(id, _)| !live.settled.contains_key(*id));
-        let late: Vec<_> = open
-            .filter(|(_, ask)| ask.expires_at <= now)
-            .filter_map(|(id, ask)| Some((id.clone(), asks::by_deadline(asks::ask_of(&ask.request)?.1))))
-            .collect();
-        for (id, settlement) in late {
-            self.settle(session, id, settlement);
-        }
     }
 }
 

@@ -30,14 +30,22 @@ impl Owner {
             live.work.queued = None;
         }
         for row in rows {
-            let live = self.live.entry(row.id).or_insert_with(|| Live::new(row.clone(), now));
+            let session = row.id;
+            let live = self.live.entry(session).or_insert_with(|| Live::new(row.clone(), now));
             live.work = row;
+            if live.adopt_lost_turn() {
+                let message = "the server lost the state of this turn when it was started again, and cannot tell how \
+                    the turn went on: see what it left, then send again";
+                let reason = TurnErrorReason::OpencodeError;
+                self.fail_turn(session, TurnError { reason, message: message.to_owned(), retry_at: None });
+            }
         }
         self.act().await
     }
 
     /// Does, for every session, what can be done now.
     pub(in super::super) async fn act(&mut self) -> Result<(), OwnerError> {
+        let (now, linger) = (Instant::now(), self.limits.linger);
         if std::mem::take(&mut self.ended) {
             self.flush().await?;
             self.read_rows().await?;
@@ -49,7 +57,7 @@ impl Owner {
             self.start_next(session).await?;
             self.delete_if_asked(session).await?;
         }
-        self.live.retain(|_, live| !live.is_done());
+        self.live.retain(|_, live| !live.is_over(now, linger));
         Ok(())
     }
 
@@ -65,18 +73,19 @@ impl Owner {
         if !translator.abort_due() || turn.aborting {
             return;
         }
+        let Some(root) = live.work.opencode_session_id.clone() else { return };
         translator.abort_sent();
         turn.aborting = true;
-        let Some(root) = live.work.opencode_session_id.clone() else { return };
+        live.in_flight += 1;
         let call = calls::abort(self.client.clone(), live.work.directory.clone(), root);
         self.call(session, async { CallResult::Aborted(call.await) });
     }
 
     /// Delivers answers that persons left and that rules give.
-    fn answer_asks(&mut self, session: Uuid) {
+    pub(super) fn answer_asks(&mut self, session: Uuid) {
         let Some(live) = self.live.get(&session) else { return };
         let answer = |id: &String| live.work.asks.iter().find(|ask| &ask.id == id)?.answer.as_ref();
-        let open = live.asks.iter().filter(|(id, _)| !live.settled.contains_key(*id));
+        let open = live.asks.iter().filter(|(id, ask)| !ask.refused && !live.settled.contains_key(*id));
         let ready: Vec<(String, Settlement)> = open
             .filter_map(|(id, ask)| {
                 let settlement = answer(id)
@@ -106,18 +115,17 @@ impl Owner {
         if !live.can_start(now) {
             return Ok(());
         }
-        live.blocked_since.get_or_insert(now);
+        live.block(now);
         if !self.connected || self.boot_id.is_none() {
             return Ok(());
         }
         if live.standing == Standing::Verified {
-            return self.begin_turn(session, None).await;
+            return self.begin_turn(session).await;
         }
         live.busy = true;
         let new = NewSession { title: live.work.title.clone(), berth_session_id: session };
         let (directory, known) = (live.work.directory.clone(), live.work.opencode_session_id.clone());
-        let in_doubt = live.standing == Standing::InDoubt;
-        let call = calls::ensure(self.client.clone(), directory, known, new, in_doubt);
+        let call = calls::ensure(self.client.clone(), directory, known, new);
         self.call(session, async { CallResult::Ensured(call.await) });
         Ok(())
     }
@@ -133,23 +141,52 @@ impl Owner {
         match result {
             Ok(ensured) => {
                 live.standing = Standing::Verified;
-                self.begin_turn(session, Some(ensured)).await
+                self.note_ensured(session, &ensured);
+                self.begin_turn(session).await
             }
             Err(error) => self.ensure_failed(session, &error).await,
         }
     }
 
+    /// Where opencode's session is new to us: its id, and where it took the place of one that was lost, word of that.
+    /// Noted whatever becomes of the prompt, so that the session can be deleted.
+    fn note_ensured(&mut self, session: Uuid, ensured: &Ensured) {
+        let now = Instant::now();
+        let Some(live) = self.live.get_mut(&session) else { return };
+        let current = ensured.session.id.clone();
+        if live.work.opencode_session_id.as_ref() == Some(&current) {
+            return;
+        }
+        let previous = live.work.opencode_session_id.replace(current.clone());
+        live.translator = Some(SessionTranslator::new(&current));
+        live.changed = true;
+        self.batch.change(session, Change::OpencodeSession { id: current.clone() }, now);
+        if previous.is_some() {
+            tracing::warn!(session_id = %session, how = ?ensured.how, "opencode had lost the session");
+            let payload = EventPayload::SessionReset(SessionReset { previous, current });
+            self.batch.push(session, NewEvent { turn_id: None, payload }, now, self.limits.batch);
+        } else if ensured.how == EnsuredHow::Found {
+            tracing::info!(session_id = %session, "opencode's session was made before and is used");
+        }
+    }
+
+    /// What may pass is tried again until the turn has waited too long; see [`Self::check_blocked`].
     async fn ensure_failed(&mut self, session: Uuid, error: &EnsureError) -> Result<(), OwnerError> {
         let now = Instant::now();
-        let limit = self.limits.unreachable;
         let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
-        let blocked = live.blocked_since.map_or(limit, |since| now.saturating_duration_since(since));
-        if error.is_transient() && blocked < limit {
+        if error.is_transient() {
             live.not_before = Some(now + super::TICK);
+            if let Some(blocked) = live.block(now) {
+                blocked.why = Some(error_chain(error));
+            }
             return Ok(());
         }
         tracing::warn!(session_id = %session, error = error_chain(error), "turn could not be started");
-        self.end_blocked(session, TurnOutcome::failed(reason_of(error), error_chain(error))).await
+        let reason = match error {
+            EnsureError::Client(error) => reason_of(error),
+            EnsureError::Busy => TurnErrorReason::SandboxUnavailable,
+        };
+        self.end_blocked(session, TurnOutcome::failed(reason, error_chain(error))).await
     }
 
     /// Ends the oldest queued turn, which cannot be started.
@@ -160,7 +197,7 @@ impl Owner {
     ) -> Result<(), OwnerError> {
         let now = Instant::now();
         let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
-        live.blocked_since = None;
+        live.blocked = None;
         let Some(turn) = live.work.queued.take() else { return Ok(()) };
         let turn_id = turn.id;
         let payload = EventPayload::TurnEnded(outcome.clone());
@@ -186,24 +223,17 @@ impl Owner {
 
     /// Writes that the turn runs, and hands the prompt over. Written first: whoever comes after a crash in between
     /// knows the ids under which the prompt may have left.
-    async fn begin_turn(&mut self, session: Uuid, ensured: Option<Ensured>) -> Result<(), OwnerError> {
+    async fn begin_turn(&mut self, session: Uuid) -> Result<(), OwnerError> {
         self.flush().await?;
-        let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
-        let Some(turn) = live.work.queued.clone() else { return Ok(()) };
+        let Some(live) = self.live.get_mut(&session).filter(|live| !live.work.deleted) else { return Ok(()) };
+        let (Some(turn), Some(root)) = (live.work.queued.clone(), live.work.opencode_session_id.clone())
+        else {
+            return Ok(());
+        };
         let message_id = ids::message_id();
-        let mut commit = start_commit(session, &turn, &message_id);
-        let mut translator = live.translator.clone();
-        if let Some(ensured) = &ensured
-            && live.work.opencode_session_id.as_ref() != Some(&ensured.session.id)
-        {
-            note_opencode_session(live, ensured, &mut commit);
-            translator = None;
-        }
-        let root =
-            ensured.map(|ensured| ensured.session.id).or_else(|| live.work.opencode_session_id.clone());
-        let Some(root) = root else { return Ok(()) };
-        let mut translator = translator.unwrap_or_else(|| SessionTranslator::new(&root));
+        let mut translator = live.translator.clone().unwrap_or_else(|| SessionTranslator::new(&root));
         translator.begin_turn(&message_id);
+        let mut commit = start_commit(session, &turn, &message_id);
         commit.translator = Some(serde_json::to_string(&translator).map_err(StoreError::from)?);
         let commit = self.commit_of(vec![commit]);
         match self.store.commit(commit).await {
@@ -214,9 +244,8 @@ impl Owner {
         let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
         live.translator = Some(translator);
         live.changed = false;
-        live.work.opencode_session_id = Some(root);
         live.work.queued = None;
-        live.blocked_since = None;
+        live.blocked = None;
         live.turn = Some(Running::new(&turn, message_id, Instant::now()));
         self.post_prompt(session);
         // What waits behind it, and a cancel that came meanwhile, are in the rows.
@@ -231,6 +260,7 @@ impl Owner {
         let (Some(turn), Some(root)) = (&mut live.turn, &live.work.opencode_session_id) else { return };
         turn.posting = true;
         turn.repost = None;
+        live.in_flight += 1;
         let prompt = turn.to_prompt();
         let call = calls::post(self.client.clone(), live.work.directory.clone(), root.clone(), prompt);
         self.call(session, async { CallResult::Posted(call.await) });
@@ -241,7 +271,7 @@ impl Owner {
         let now = Instant::now();
         let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
         let waits = live.not_before.is_some_and(|moment| moment > now);
-        if !live.work.deleted || live.turn.is_some() || live.busy || waits {
+        if !live.work.deleted || !live.is_quiet() || waits {
             return Ok(());
         }
         let Some(root) = live.work.opencode_session_id.clone() else {
@@ -267,8 +297,11 @@ impl Owner {
         let Some(live) = self.live.get_mut(&session) else { return };
         let Some(turn) = &mut live.turn else { return };
         turn.posting = false;
+        let Err(error) = result else {
+            turn.start_by = Some(now + limit);
+            return;
+        };
         let start_by = *turn.start_by.get_or_insert(now + limit);
-        let Err(error) = result else { return };
         if live.translator.as_ref().is_some_and(|translator| translator.phase() != TurnPhase::Admitted) {
             return;
         }
@@ -277,22 +310,20 @@ impl Owner {
             return;
         }
         live.standing = Standing::Unverified;
-        let reason = if error.is_transient() {
-            TurnErrorReason::SandboxUnavailable
-        } else {
-            TurnErrorReason::PromptRejected
-        };
-        let error = TurnError { reason, message: error_chain(error), retry_at: None };
+        let error = TurnError { reason: reason_of(error), message: error_chain(error), retry_at: None };
         self.fail_turn(session, error);
     }
 }
 
-fn reason_of(error: &EnsureError) -> TurnErrorReason {
+/// Whether opencode refused the prompt, or was not there to take it.
+fn reason_of(error: &ClientError) -> TurnErrorReason {
     match error {
-        EnsureError::Client(ClientError::Status { .. } | ClientError::NotFound { .. }) => {
+        ClientError::Status { .. } | ClientError::NotFound { .. } | ClientError::InvalidRequest(_)
+            if !error.is_transient() =>
+        {
             TurnErrorReason::PromptRejected
         }
-        EnsureError::Client(_) | EnsureError::Busy => TurnErrorReason::SandboxUnavailable,
+        _ => TurnErrorReason::SandboxUnavailable,
     }
 }
 
@@ -303,19 +334,5 @@ fn start_commit(session_id: Uuid, turn: &OpenTurn, message_id: &str) -> SessionC
         translator: None,
         events: vec![NewEvent { turn_id: Some(turn.id), payload: started }],
         changes: vec![Change::TurnStarted { turn_id: turn.id, message_id: message_id.to_owned() }],
-    }
-}
-
-/// opencode's session is new to us: write its id, and tell where it took the place of one that was lost.
-fn note_opencode_session(live: &Live, ensured: &Ensured, commit: &mut SessionCommit) {
-    let current = ensured.session.id.clone();
-    commit.changes.push(Change::OpencodeSession { id: current.clone() });
-    let previous = live.work.opencode_session_id.clone();
-    if previous.is_some() {
-        tracing::warn!(session_id = %commit.session_id, how = ?ensured.how, "opencode had lost the session");
-        let payload = EventPayload::SessionReset(SessionReset { previous, current });
-        commit.events.insert(0, NewEvent { turn_id: None, payload });
-    } else if ensured.how == EnsuredHow::Found {
-        tracing::info!(session_id = %commit.session_id, "opencode's session was made before and is used");
     }
 }

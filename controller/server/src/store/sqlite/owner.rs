@@ -214,7 +214,8 @@ async fn open_ask_row(tx: &mut Tx<'_>, session_id: Uuid, change: &Change) -> Res
 
 async fn start_turn(tx: &mut Tx<'_>, turn_id: Uuid, message_id: &str) -> Result<(), StoreError> {
     let started = sqlx::query(
-        "UPDATE turn SET state = 'running', message_id = ?, started_at = ? WHERE id = ? AND state = 'queued'",
+        "UPDATE turn SET state = 'running', message_id = ?, started_at = ? WHERE id = ? AND state = 'queued'
+             AND session_id IN (SELECT id FROM build_session WHERE deleted_at IS NULL)",
     )
     .bind(message_id)
     .bind(now())

@@ -1,0 +1,246 @@
+//! A door whose opencode does what a test says: it answers calls, keeps a journal, and can hold back or refuse calls.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use berth_wire::sse::write_event;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::rig::within;
+
+/// One call that came.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Method and path.
+    pub(super) call: String,
+    /// Its body; null when it had none.
+    pub(super) body: Value,
+}
+
+/// What a call gets instead of its plain answer, once.
+#[derive(Debug)]
+enum Fault {
+    /// Wait until the token is cancelled, then answer plainly, or this.
+    Hold(CancellationToken, Option<(u16, Value)>),
+    /// Answer this.
+    Refuse(u16, Value),
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    boot_id: String,
+    journal: Vec<Value>,
+    seen: Vec<Seen>,
+    faults: VecDeque<(String, Fault)>,
+    sessions: Vec<Value>,
+    messages: Vec<Value>,
+    status: Value,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    changed: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let value = change(&mut self.lock());
+        self.changed.send_modify(|count| *count += 1);
+        value
+    }
+}
+
+/// The door. Ends with its last value.
+#[derive(Debug, Clone)]
+pub(super) struct FakeDoor {
+    pub(super) url: String,
+    shared: Arc<Shared>,
+    _tasks: Arc<JoinSet<()>>,
+}
+
+impl FakeDoor {
+    /// Serves an opencode that is up, as its first boot.
+    pub(super) async fn start() -> Self {
+        let inner = Inner { boot_id: "boot-1".to_owned(), status: json!({}), ..Inner::default() };
+        let shared = Arc::new(Shared { inner: Mutex::new(inner), changed: watch::channel(0).0 });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new()
+            .route("/berth/state", get(state))
+            .route("/global/event", get(events))
+            .fallback(answer)
+            .with_state(Arc::clone(&shared));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, shared, _tasks: Arc::new(tasks) }
+    }
+
+    /// Adds an event of opencode's, or of the door's, to the journal.
+    pub(super) fn emit(&self, payload: &Value) {
+        self.shared.change(|inner| inner.journal.push(json!({ "directory": "/work", "payload": payload })));
+    }
+
+    /// opencode is started anew; the journal says so only where `told`.
+    pub(super) fn reboot(&self, boot_id: &str, told: bool) {
+        let before = self.shared.change(|inner| std::mem::replace(&mut inner.boot_id, boot_id.to_owned()));
+        if told {
+            let exited =
+                json!({ "boot": 1, "boot_id": before, "exit": 1, "signal": null, "cause": "Exited" });
+            self.emit(&json!({ "type": "berth.serve.exited", "properties": exited }));
+        }
+        let started = json!({ "boot": 2, "boot_id": boot_id, "version": "1.18.33" });
+        self.emit(&json!({ "type": "berth.serve.started", "properties": started }));
+    }
+
+    /// The next call whose method and path end like this waits until the token is cancelled.
+    pub(super) fn hold(&self, call: &str) -> CancellationToken {
+        self.hold_and_answer(call, None)
+    }
+
+    /// As [`Self::hold`], then answers this.
+    pub(super) fn hold_and_answer(&self, call: &str, then: Option<(u16, Value)>) -> CancellationToken {
+        let token = CancellationToken::new();
+        let fault = Fault::Hold(token.clone(), then);
+        self.shared.change(|inner| inner.faults.push_back((call.to_owned(), fault)));
+        token
+    }
+
+    /// The next call whose method and path end like this is answered with an error of opencode's.
+    pub(super) fn refuse(&self, call: &str, status: u16, body: Value) {
+        let fault = Fault::Refuse(status, body);
+        self.shared.change(|inner| inner.faults.push_back((call.to_owned(), fault)));
+    }
+
+    /// What `GET /session/status` answers.
+    pub(super) fn set_status(&self, status: Value) {
+        self.shared.change(|inner| inner.status = status);
+    }
+
+    /// What `GET /session/{id}/message` answers.
+    pub(super) fn set_messages(&self, messages: Vec<Value>) {
+        self.shared.change(|inner| inner.messages = messages);
+    }
+
+    /// The calls so far whose method and path end like this.
+    pub(super) fn seen(&self, call: &str) -> Vec<Seen> {
+        let inner = self.shared.lock();
+        inner.seen.iter().filter(|seen| matches(&seen.call, call)).cloned().collect()
+    }
+
+    /// Waits for the call number `count`, from 1.
+    pub(super) async fn wait_for(&self, call: &str, count: usize) -> Seen {
+        let mut changed = self.shared.changed.subscribe();
+        within(call, async {
+            loop {
+                changed.borrow_and_update();
+                if let Some(seen) = self.seen(call).get(count - 1) {
+                    return seen.clone();
+                }
+                changed.changed().await.unwrap();
+            }
+        })
+        .await
+    }
+}
+
+fn matches(call: &str, wanted: &str) -> bool {
+    let (method, path) = wanted.split_once(' ').unwrap();
+    call.starts_with(&format!("{method} ")) && call.ends_with(path)
+}
+
+async fn state(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let inner = shared.lock();
+    Json(json!({
+        "phase": "ready", "boot": 1, "boot_id": inner.boot_id, "pid": 1, "version": "1.18.33",
+        "epoch": "e", "seq": inner.journal.len(), "last_exit": null,
+    }))
+}
+
+async fn events(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let cursor =
+        headers.get("last-event-id").and_then(|id| id.to_str().ok()?.strip_prefix("e-")?.parse().ok());
+    let from = (shared.changed.subscribe(), cursor.unwrap_or(0_usize), shared);
+    let frames = stream::unfold(from, |(mut changed, next, shared)| async move {
+        loop {
+            changed.borrow_and_update();
+            let event = shared.lock().journal.get(next).cloned();
+            if let Some(event) = event {
+                let mut out = Vec::new();
+                write_event(&mut out, Some(&format!("e-{}", next + 1)), None, &event.to_string());
+                return Some((Ok::<_, Infallible>(Bytes::from(out)), (changed, next + 1, shared)));
+            }
+            changed.changed().await.ok()?;
+        }
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response()
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let call = format!("{} {}", request.method(), request.uri().path());
+    let bytes = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
+    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let fault = shared.change(|inner| {
+        inner.seen.push(Seen { call: call.clone(), body: body.clone() });
+        let index = inner.faults.iter().position(|(wanted, _)| matches(&call, wanted))?;
+        inner.faults.remove(index).map(|(_, fault)| fault)
+    });
+    let refusal = match fault {
+        Some(Fault::Hold(token, then)) => {
+            token.cancelled().await;
+            then
+        }
+        Some(Fault::Refuse(status, body)) => Some((status, body)),
+        None => None,
+    };
+    match refusal {
+        Some((status, body)) => (StatusCode::from_u16(status).unwrap(), Json(body)).into_response(),
+        None => plain_answer(&shared, &call, &body),
+    }
+}
+
+fn plain_answer(shared: &Shared, call: &str, body: &Value) -> Response {
+    let mut inner = shared.lock();
+    let segments: Vec<&str> = call.split(['/', ' ']).filter(|segment| !segment.is_empty()).collect();
+    match segments.as_slice() {
+        ["POST", "session"] => {
+            let id = format!("ses_{}", inner.sessions.len() + 1);
+            let session =
+                json!({ "id": id, "directory": "/work", "title": "", "metadata": body["metadata"] });
+            inner.sessions.push(session.clone());
+            Json(session).into_response()
+        }
+        ["GET", "session"] => Json(Value::from(inner.sessions.clone())).into_response(),
+        ["GET", "session", "status"] => Json(inner.status.clone()).into_response(),
+        ["GET", "session", id] => {
+            let error = json!({ "name": "NotFoundError", "data": { "message": "no such session" } });
+            let found = inner.sessions.iter().find(|session| session["id"] == *id);
+            found.map_or_else(
+                || (StatusCode::NOT_FOUND, Json(error)).into_response(),
+                |session| Json(session.clone()).into_response(),
+            )
+        }
+        ["GET", "session", _, "message"] => Json(Value::from(inner.messages.clone())).into_response(),
+        ["GET", "permission" | "question"] => Json(json!([])).into_response(),
+        ["POST", "session", _, "prompt_async"] => StatusCode::NO_CONTENT.into_response(),
+        _ => Json(json!(true)).into_response(),
+    }
+}
