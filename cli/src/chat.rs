@@ -163,7 +163,7 @@ impl Chat {
 
     async fn cancel(&mut self) -> Result<(), CliError> {
         let id = self.conversation.session.id;
-        let note = match self.conversation.client.cancel(id, CancelRequest { queued: true }).await {
+        let note = match self.conversation.client.cancel(id, CancelRequest::all()).await {
             Ok(answer) if answer.turns.is_empty() => "nothing runs".to_owned(),
             Ok(answer) => format!("cancelled: {} turn(s)", answer.turns.len()),
             Err(error) => chain(&error),

@@ -132,8 +132,6 @@ struct Follower<'a> {
     renderer: Option<Renderer>,
     /// It was said that the server cannot be reached.
     away: bool,
-    /// `turn_started` was seen.
-    started: bool,
     /// When the wait for a cancelled turn is over; set once it was cancelled.
     cancel_deadline: Option<Instant>,
     /// What somebody is being asked, and the line that is being typed.
@@ -156,7 +154,6 @@ impl<'a> Follower<'a> {
             last_seq: &mut conversation.last_seq,
             renderer: (conversation.view == View::Text).then(|| Renderer::new(pace)),
             away: false,
-            started: false,
             cancel_deadline: None,
             asking: None,
             backlog: VecDeque::new(),
@@ -253,7 +250,6 @@ impl<'a> Follower<'a> {
     fn process(&mut self, event: &SessionEvent) -> Result<Option<End>, CliError> {
         self.show(event)?;
         match &event.payload {
-            EventPayload::TurnStarted(_) => self.started = true,
             EventPayload::TurnEnded(outcome) => return Ok(Some(End::Ended(outcome.clone()))),
             payload => {
                 if let Some(ask) = Ask::of(payload) {
@@ -359,8 +355,7 @@ impl<'a> Follower<'a> {
         self.cancel_deadline = Some(Instant::now() + CANCEL_LIMIT);
         self.note(Tone::Note, "cancelling; Ctrl-C again leaves at once")?;
         let (client, session) = (self.client, self.session);
-        // A turn that still waits in the queue is only reached together with the queue.
-        let request = CancelRequest { queued: !self.started };
+        let request = CancelRequest::only(self.turn);
         self.calls.push(Box::pin(async move { Call::Cancelled(client.cancel(session, request).await) }));
         Ok(())
     }

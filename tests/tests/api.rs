@@ -70,6 +70,7 @@ async fn problems_are_typed_and_change_nothing() {
         (get(&format!("/v1/sessions/{nobody}/events")), ProblemType::NotFound, "session"),
         (get("/v1/sessions/not-a-uuid"), ProblemType::InvalidParameter, "UUID"),
         (get(&format!("/v1/sessions/{session}/events?after=x")), ProblemType::InvalidParameter, "after"),
+        (get(&format!("/v1/sessions/{session}/events?after=7")), ProblemType::InvalidParameter, "ends at 0"),
         (
             get(&format!("/v1/sessions/{session}/events")).header("last-event-id", "-1"),
             ProblemType::InvalidHeader,
@@ -87,6 +88,14 @@ async fn problems_are_typed_and_change_nothing() {
             caller.post(&format!("/v1/sessions/{session}/permissions/per_x"), r#"{"decision":"maybe"}"#),
             ProblemType::InvalidBody,
             "decision",
+        ),
+        (
+            caller.post(
+                &format!("/v1/sessions/{session}/cancel"),
+                format!(r#"{{"queued":true,"turn":"{nobody}"}}"#),
+            ),
+            ProblemType::Invalid,
+            "queued",
         ),
         (get("/v2/sessions"), ProblemType::NotFound, "openapi.json"),
         (caller.request(Method::PUT, sessions), ProblemType::MethodNotAllowed, "openapi.json"),

@@ -237,8 +237,15 @@ async fn two_prompts_are_queued_and_a_queued_one_can_be_cancelled() {
     assert!(position(third.id, "turn_started") > position(second.id, "turn_ended"));
 
     let running = stack.post(session, "@stub text:n=2000,d=20").await;
+    let dropped = stack.post(session, "@stub say:never").await;
     let queued = stack.post(session, "@stub say:never").await;
-    let both = stack.client.cancel(session, CancelRequest { queued: true }).await.expect("it is taken");
+    let one = stack.client.cancel(session, CancelRequest::only(dropped.id)).await.expect("it is taken");
+    assert_eq!(one.turns, [dropped.id]);
+    let log = SessionLog::until_end(&stack.client, session, dropped.id).await;
+    assert_eq!(log.outcome(dropped.id).state, TurnState::Cancelled);
+    let open = stack.client.get_session(session).await.expect("it is there").open_turns;
+    assert_eq!(open, [running.id, queued.id], "the others are left alone");
+    let both = stack.client.cancel(session, CancelRequest::all()).await.expect("it is taken");
     assert_eq!(both.turns, [running.id, queued.id]);
     for turn in [running.id, queued.id] {
         let log = SessionLog::until_end(&stack.client, session, turn).await;

@@ -191,6 +191,21 @@ pub struct CancelRequest {
     /// Also drop the prompts that wait in the queue.
     #[serde(default)]
     pub queued: bool,
+    /// End this turn and no other; not together with `queued`.
+    #[serde(default)]
+    pub turn: Option<Uuid>,
+}
+
+impl CancelRequest {
+    /// Ends everything that is open in the session.
+    pub fn all() -> Self {
+        Self { queued: true, turn: None }
+    }
+
+    /// Ends one turn, wherever it stands.
+    pub fn only(turn: Uuid) -> Self {
+        Self { queued: false, turn: Some(turn) }
+    }
 }
 
 /// Answer of `POST /v1/sessions/{id}/cancel`.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_opencode::{ClientConfig, OpencodeClient};
 use berth_wire::{
     api::{
-        CancelResponse, CreateSession, HistoryTurn, PermissionAnswer, PostMessage, PromptPart,
+        CancelRequest, CancelResponse, CreateSession, HistoryTurn, PermissionAnswer, PostMessage, PromptPart,
         QuestionAnswer, Sandbox, SandboxPhase, Session, Turn,
     },
     event::SessionEvent,
@@ -19,7 +19,7 @@ use crate::{
     config::Limits,
     directory::{SandboxAddress, SandboxDirectory},
     history,
-    store::{Answer, Answered, Enqueued, NewSession, NewTurn, SandboxKey, Store, StoreError},
+    store::{Answer, Answered, Cancel, Enqueued, NewSession, NewTurn, SandboxKey, Store, StoreError},
 };
 
 /// Longest title, in characters.
@@ -192,9 +192,19 @@ impl App {
         }
     }
 
-    pub(crate) async fn cancel(&self, session_id: Uuid, queued: bool) -> Result<CancelResponse, AppError> {
+    pub(crate) async fn cancel(
+        &self,
+        session_id: Uuid,
+        body: CancelRequest,
+    ) -> Result<CancelResponse, AppError> {
+        let which = match (body.queued, body.turn) {
+            (false, None) => Cancel::Oldest,
+            (true, None) => Cancel::All,
+            (false, Some(turn)) => Cancel::One(turn),
+            (true, Some(_)) => return Err(invalid("turn", "must not come together with queued")),
+        };
         self.session(session_id).await?;
-        Ok(CancelResponse { turns: self.store.request_cancel(session_id, queued).await? })
+        Ok(CancelResponse { turns: self.store.request_cancel(session_id, which).await? })
     }
 
     pub(crate) async fn answer_permission(

@@ -93,6 +93,17 @@ pub enum Enqueued {
     NoSession,
 }
 
+/// Which open turns of a session are to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancel {
+    /// The oldest one, which runs or runs next.
+    Oldest,
+    /// All.
+    All,
+    /// This one.
+    One(Uuid),
+}
+
 /// What a person answered to an ask.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -339,9 +350,8 @@ pub trait Store: Send + Sync + 'static {
     /// Turns of a session, oldest first.
     async fn turns(&self, session_id: Uuid) -> Result<Vec<Turn>, StoreError>;
 
-    /// Asks the oldest open turn to end, and with `queued` every other open one too; queued ones end at once.
-    /// Returns those that this call asked.
-    async fn request_cancel(&self, session_id: Uuid, queued: bool) -> Result<Vec<Uuid>, StoreError>;
+    /// Asks open turns to end; queued ones end at once. Returns those that this call asked.
+    async fn request_cancel(&self, session_id: Uuid, which: Cancel) -> Result<Vec<Uuid>, StoreError>;
 
     /// Leaves the answer to an ask.
     async fn answer_ask(&self, session_id: Uuid, id: &str, answer: Answer) -> Result<Answered, StoreError>;

@@ -41,7 +41,11 @@ pub(super) async fn stream_events(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let after = start_after(&headers, query.after.as_deref())?;
-    app.session(id).await?;
+    let last = app.session(id).await?.last_seq;
+    if after > last {
+        let detail = format!("the session's log ends at {last}: a cursor of {after} is of another session");
+        return Err(ApiError::new(ProblemType::InvalidParameter, detail));
+    }
     let reader = Reader { changed: app.watch_session(id), app, session_id: id, after };
     let body = Body::from_stream(read(reader));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];

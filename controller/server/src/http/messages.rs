@@ -79,18 +79,18 @@ pub(super) async fn get_turn(
     Ok(Json(app.turn(id).await?))
 }
 
-/// Cancel the oldest open turn, and with `queued` the others too. The end of a running turn is an event.
+/// Cancel the oldest open turn, with `queued` the others too, or with `turn` that one alone. The end of a running turn is an event.
 #[utoipa::path(post, path = "/v1/sessions/{id}/cancel", tag = "turns", params(("id" = Uuid, Path)),
     request_body(content = CancelRequest, description = "May be empty: {}"),
     responses((status = 202, body = CancelResponse), (status = 400, body = Problem),
         (status = 401, body = Problem), (status = 404, body = Problem), (status = 413, body = Problem),
-        (status = 415, body = Problem)))]
+        (status = 415, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn cancel(
     State(app): State<super::State>,
     Segments(id): Segments<Uuid>,
     OptionalBody(request): OptionalBody<CancelRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    Ok((StatusCode::ACCEPTED, Json(app.cancel(id, request.queued).await?)))
+    Ok((StatusCode::ACCEPTED, Json(app.cancel(id, request).await?)))
 }
 
 /// Answer a permission request. Its end is an event.

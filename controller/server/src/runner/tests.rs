@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     config::Limits,
-    store::{Change, Commit, SessionCommit},
+    store::{Cancel, Change, Commit, SessionCommit},
 };
 
 mod door;
@@ -35,7 +35,7 @@ async fn an_abort_that_a_restart_cut_off_is_sent_again() {
     let session = rig.session().await;
     let (turn, run) = rig.begin(session, 1).await;
     rig.door.hold("POST /abort");
-    rig.store.request_cancel(session, false).await.unwrap();
+    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
     rig.door.wait_for("POST /abort", 1).await;
     run.title("Stored with the state of the abort");
     rig.wait_for_kind(session, "session_info_update").await;
@@ -105,7 +105,7 @@ async fn a_session_of_opencode_is_known_although_its_first_prompt_was_cancelled(
     let held = rig.door.hold("POST /session");
     let turn = rig.post(session, "go").await;
     rig.door.wait_for("POST /session", 1).await;
-    rig.store.request_cancel(session, false).await.unwrap();
+    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
     held.cancel();
     assert_eq!(rig.end_of(session, turn).await.state, TurnState::Cancelled);
     rig.store.request_delete(session).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_turn_ends_although_opencode_goes_on_after_the_abort() {
     let session = rig.session().await;
     let (turn, run) = rig.begin(session, 1).await;
     rig.door.set_status(json!({ &run.root: { "type": "busy" } }));
-    rig.store.request_cancel(session, false).await.unwrap();
+    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
     rig.door.wait_for("POST /abort", 1).await;
     let outcome = rig.end_of(session, turn).await;
     assert_eq!(outcome.error.unwrap().reason, TurnErrorReason::OpencodeError);
@@ -148,7 +148,7 @@ async fn an_abort_on_its_way_holds_back_the_next_turn() {
     let (turn, _run) = rig.begin(session, 1).await;
     rig.post(session, "next").await;
     let held = rig.door.hold("POST /abort");
-    rig.store.request_cancel(session, false).await.unwrap();
+    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
     rig.door.wait_for("POST /abort", 1).await;
     rig.door.reboot("boot-2", true);
     assert_eq!(rig.end_of(session, turn).await.state, TurnState::Failed);
@@ -232,7 +232,7 @@ async fn a_cancelled_prompt_that_may_have_been_taken_is_aborted_when_it_begins()
     let held = rig.door.hold_and_answer("POST /prompt_async", Some((503, Value::Null)));
     let turn = rig.post(session, "go").await;
     let run = rig.handed(1).await;
-    rig.store.request_cancel(session, false).await.unwrap();
+    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
     held.cancel();
     rig.door.wait_for("GET /message", 2).await;
     assert_eq!(rig.turn(turn).await.state, TurnState::Running, "opencode may have the prompt");
@@ -339,7 +339,7 @@ async fn each_queued_turn_has_a_wait_of_its_own() {
     let later = now + Duration::from_mins(1);
     assert_eq!(live.block(now).map(|blocked| (blocked.turn, blocked.since)), Some((first, now)));
     assert_eq!(live.block(later).unwrap().since, now);
-    rig.store.request_cancel(session, false).await.unwrap();
+    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
     let second = rig.post(session, "2").await;
     live.work = rig.store.load_work(&sandbox()).await.unwrap().remove(0);
     assert_eq!(live.block(later).map(|blocked| (blocked.turn, blocked.since)), Some((second, later)));

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
-    Answer, Answered, AskKind, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn, SandboxKey,
+    Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn, SandboxKey,
     SessionCommit, SqliteStore, Store, StoreError,
 };
 
@@ -198,7 +198,7 @@ async fn a_turn_that_was_cancelled_meanwhile_is_not_ended_again(store: Arc<dyn S
     let session = new_session(&*store).await;
     let turn_id = enqueue(&*store, session, "x").await;
     let fence = store.acquire(&sandbox()).await.unwrap().fence;
-    assert_eq!(store.request_cancel(session, false).await.unwrap(), [turn_id]);
+    assert_eq!(store.request_cancel(session, Cancel::Oldest).await.unwrap(), [turn_id]);
     let outcome = TurnOutcome::failed(TurnErrorReason::SandboxUnavailable, "gave up");
     let end = NewEvent { turn_id: Some(turn_id), payload: EventPayload::TurnEnded(outcome.clone()) };
     let ended = Change::TurnEnded { turn_id, outcome };
@@ -218,10 +218,14 @@ async fn cancel_ends_what_waits_and_marks_what_runs(store: Arc<dyn Store>) {
     let fence = store.acquire(&sandbox()).await.unwrap().fence;
     let started = Change::TurnStarted { turn_id: first, message_id: "msg_1".to_owned() };
     store.commit(commit(fence, session, vec![], vec![started])).await.unwrap();
-    assert_eq!(store.request_cancel(session, false).await.unwrap(), [first]);
+    assert_eq!(store.request_cancel(session, Cancel::Oldest).await.unwrap(), [first]);
     let running = store.load_work(&sandbox()).await.unwrap().remove(0).running.unwrap();
     assert!(running.cancel_requested, "a running turn gets a mark; its owner ends it");
-    assert_eq!(store.request_cancel(session, true).await.unwrap(), [first, second, third]);
+    assert_eq!(store.request_cancel(session, Cancel::One(second)).await.unwrap(), [second]);
+    assert!(store.request_cancel(session, Cancel::One(second)).await.unwrap().is_empty(), "it has ended");
+    let foreign = new_session(&*store).await;
+    assert!(store.request_cancel(foreign, Cancel::One(third)).await.unwrap().is_empty());
+    assert_eq!(store.request_cancel(session, Cancel::All).await.unwrap(), [first, third]);
     for turn in [second, third] {
         assert_eq!(store.turn(turn).await.unwrap().unwrap().state, TurnState::Cancelled);
     }
@@ -229,7 +233,7 @@ async fn cancel_ends_what_waits_and_marks_what_runs(store: Arc<dyn Store>) {
     assert_eq!(ended, 2);
     let open = store.session(session).await.unwrap().unwrap().open_turns;
     assert_eq!(open, [first]);
-    assert!(store.request_cancel(Uuid::now_v7(), true).await.unwrap().is_empty());
+    assert!(store.request_cancel(Uuid::now_v7(), Cancel::All).await.unwrap().is_empty());
 }
 
 fn permission() -> EventPayload {

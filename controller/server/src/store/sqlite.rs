@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    Answer, Answered, Commit, Enqueued, NewSession, NewTurn, Ownership, SandboxKey, SessionWork, Store,
-    StoreError, signals::Signals,
+    Answer, Answered, Cancel, Commit, Enqueued, NewSession, NewTurn, Ownership, SandboxKey, SessionWork,
+    Store, StoreError, signals::Signals,
 };
 
 mod log;
@@ -217,10 +217,10 @@ impl Store for SqliteStore {
         rows.into_iter().map(Turn::try_from).collect()
     }
 
-    async fn request_cancel(&self, session_id: Uuid, queued: bool) -> Result<Vec<Uuid>, StoreError> {
+    async fn request_cancel(&self, session_id: Uuid, which: Cancel) -> Result<Vec<Uuid>, StoreError> {
         let mut transaction = self.write().await?;
         let Some(sandbox) = Self::sandbox_of(&mut transaction, session_id).await? else { return Ok(vec![]) };
-        let turns = wishes::cancel(&mut transaction, session_id, queued).await?;
+        let turns = wishes::cancel(&mut transaction, session_id, which).await?;
         transaction.commit().await?;
         self.sessions.notify(&session_id);
         self.work.notify(&sandbox);

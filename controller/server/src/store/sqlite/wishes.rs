@@ -9,7 +9,7 @@ use sqlx::{Sqlite, Transaction};
 use uuid::Uuid;
 
 use super::{
-    super::{Answer, Answered, Enqueued, NewEvent, NewTurn, StoreError},
+    super::{Answer, Answered, Cancel, Enqueued, NewEvent, NewTurn, StoreError},
     log::{append_events, end_turn},
     now,
     rows::TurnRow,
@@ -70,15 +70,24 @@ async fn insert_turn(tx: &mut Tx<'_>, new: &NewTurn) -> Result<Turn, StoreError>
     Turn::try_from(row)
 }
 
-/// Asks the oldest open turn to end, and the others too where `all` says so. One that is still queued ends here;
-/// the running one gets a mark that its owner reads.
-pub(super) async fn cancel(tx: &mut Tx<'_>, session_id: Uuid, all: bool) -> Result<Vec<Uuid>, StoreError> {
+/// Asks open turns to end. One that is still queued ends here; the running one gets a mark that its owner reads.
+pub(super) async fn cancel(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    which: Cancel,
+) -> Result<Vec<Uuid>, StoreError> {
+    let (limit, only) = match which {
+        Cancel::Oldest => (1, None),
+        Cancel::All => (-1, None),
+        Cancel::One(turn) => (1, Some(turn)),
+    };
     let open: Vec<(Uuid, String)> = sqlx::query_as(
-        "SELECT id, state FROM turn WHERE session_id = ? AND state IN ('queued', 'running')
-         ORDER BY ordinal LIMIT ?",
+        "SELECT id, state FROM turn WHERE session_id = ?1 AND state IN ('queued', 'running')
+         AND (?2 IS NULL OR id = ?2) ORDER BY ordinal LIMIT ?3",
     )
     .bind(session_id)
-    .bind(if all { -1 } else { 1 })
+    .bind(only)
+    .bind(limit)
     .fetch_all(&mut **tx)
     .await?;
     for (turn_id, state) in &open {
