@@ -20,7 +20,8 @@
 //! # }
 //! ```
 //!
-//! [`script`] is the language, [`scenarios`] the scripts with a name. Everything but the server is pure.
+//! [`script`] is the language, [`scenarios`] the scripts with a name. [`validate`] holds the rules of a session's log.
+//! Everything but the server is pure.
 
 mod answer;
 mod beat;
@@ -30,6 +31,7 @@ mod log;
 mod scenario;
 pub mod script;
 mod server;
+pub mod validate;
 mod wire;
 
 pub use config::{provider_config, provider_config_for};
