@@ -259,6 +259,7 @@ impl Renderer {
             EventPayload::TurnQueued(_)
             | EventPayload::PartVoided(_)
             | EventPayload::PartReplaced(_)
+            | EventPayload::MessageRemoved(_)
             | EventPayload::Unknown { .. } => {}
         }
     }

@@ -26,7 +26,7 @@ mod calls;
 mod session;
 mod stream;
 
-pub use calls::{ModelReference, PermissionReply, Prompt, PromptText};
+pub use calls::{PermissionReply, Prompt, PromptText};
 pub use session::{Ensured, EnsuredHow, NewSession};
 pub use stream::{EventStream, StreamItem};
 

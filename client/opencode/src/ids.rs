@@ -29,6 +29,18 @@ fn next(prefix: &str) -> String {
     generator.next(prefix, now, &mut rand::rng())
 }
 
+/// True when an id of opencode's making says that it was made before this moment of the same clock. False for what is
+/// no such id, and for `ses_...`, which count downwards.
+pub fn is_made_before(id: &str, unix_ms: i64) -> bool {
+    let stamp =
+        id.split_once('_').filter(|(prefix, _)| *prefix != "ses").and_then(|(_, rest)| rest.get(..12));
+    let Some(stamp) = stamp.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else { return false };
+    // Only 36 bits of the milliseconds are in the id: what is nearer in the past is the past.
+    let bits = TIME_MASK >> 12;
+    let behind = unix_ms.cast_unsigned().wrapping_sub(stamp >> 12) & bits;
+    (1..=bits / 2).contains(&behind)
+}
+
 /// Makes ids from a clock and randomness that are passed in.
 #[derive(Debug, Default)]
 pub struct IdGenerator {
@@ -65,6 +77,18 @@ mod tests {
         assert!(id.starts_with("msg_22ac8eb89001"), "{id}");
         assert_eq!(id.len(), "msg_22ac8eb89001BnfjGYH1RshWeX".len());
         assert!(id[4..].bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn an_id_tells_whether_it_is_older() {
+        // Both made by opencode 1.18.33: a message at 1796014140297 ms, and a request 18 s later.
+        let (message, request) = ("msg_22ac8eb89001BnfjGYH1RshWeX", "per_22ac93258001nQJqGjK3j0RtVb");
+        assert!(!is_made_before(message, 1_796_014_140_297));
+        assert!(is_made_before(message, 1_796_014_140_298));
+        assert!(!is_made_before(request, 1_796_014_140_298));
+        for odd in ["", "msg_", "msg_xyz", "per_22ac8eb8900", "ses_dd3fed727ffeY2aSWYkrrcLFw1"] {
+            assert!(!is_made_before(odd, 1_796_014_140_298), "{odd}");
+        }
     }
 
     #[test]

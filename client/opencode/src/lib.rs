@@ -15,9 +15,10 @@ pub mod model;
 pub mod translate;
 
 pub use client::{
-    ClientConfig, Ensured, EnsuredHow, EventStream, Health, ModelReference, NewSession, OpencodeClient,
-    PermissionReply, Prompt, PromptText, StreamItem,
+    ClientConfig, Ensured, EnsuredHow, EventStream, Health, NewSession, OpencodeClient, PermissionReply,
+    Prompt, PromptText, StreamItem,
 };
 pub use error::ClientError;
 pub use event::{Event, GlobalEvent};
-pub use translate::{SessionTranslator, Snapshot, Translation, TurnPhase};
+pub use model::ModelReference;
+pub use translate::{Awaits, DueRetry, Observation, SessionTranslator, Snapshot, Translation, TurnPhase};

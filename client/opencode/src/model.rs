@@ -20,6 +20,14 @@ where
     Ok(T::deserialize(Value::deserialize(deserializer)?).unwrap_or_default())
 }
 
+/// When a session was made, in Unix milliseconds of opencode's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionTime {
+    /// Made; 0 when it is not told.
+    #[serde(default)]
+    pub created: i64,
+}
+
 /// A session of opencode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
@@ -34,6 +42,9 @@ pub struct SessionInfo {
     /// Working directory.
     #[serde(default, deserialize_with = "lenient")]
     pub directory: String,
+    /// When.
+    #[serde(default, deserialize_with = "lenient")]
+    pub time: SessionTime,
     /// What its creator attached; see [`SESSION_METADATA`].
     #[serde(default, deserialize_with = "lenient")]
     pub metadata: Map<String, Value>,
@@ -74,6 +85,15 @@ pub struct MessageTime {
     /// Completed; never set for one that was cut off by a crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<i64>,
+}
+
+/// A model of a provider.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ModelReference {
+    /// Provider, such as `anthropic`.
+    pub provider_id: String,
+    /// Its model.
+    pub model_id: String,
 }
 
 /// Cache tokens.
@@ -155,6 +175,25 @@ pub struct MessageInfo {
     /// What went wrong.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
+    /// The agent that wrote it, or that is to answer it, such as `build` or `plan`.
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Provider of the model that wrote it.
+    #[serde(
+        default,
+        rename = "providerID",
+        deserialize_with = "lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub provider_id: Option<String>,
+    /// The model that wrote it.
+    #[serde(
+        default,
+        rename = "modelID",
+        deserialize_with = "lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub model_id: Option<String>,
     /// Tokens of this step.
     #[serde(default, deserialize_with = "lenient")]
     pub tokens: Tokens,
@@ -167,6 +206,12 @@ pub struct MessageInfo {
 }
 
 impl MessageInfo {
+    /// The model that wrote it; user messages have none.
+    pub fn model(&self) -> Option<ModelReference> {
+        let (provider_id, model_id) = (self.provider_id.clone()?, self.model_id.clone()?);
+        Some(ModelReference { provider_id, model_id })
+    }
+
     /// True for a compaction's summary, which the agent writes for itself.
     pub fn is_summary(&self) -> bool {
         self.summary == Value::Bool(true)

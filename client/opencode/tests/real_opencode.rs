@@ -211,7 +211,13 @@ impl Rig {
         let permissions = self.client.list_permissions(&self.directory).await.unwrap();
         let questions = self.client.list_questions(&self.directory).await.unwrap();
         let messages = self.client.list_messages(&self.directory, &self.session, 100).await.unwrap();
-        self.translator.reconcile(&Snapshot { messages, status, permissions, questions })
+        self.translator.reconcile(&Snapshot {
+            messages,
+            status,
+            permissions,
+            questions,
+            ..Snapshot::default()
+        })
     }
 
     /// What opencode has kept of the answers to this prompt.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Call, OpencodeClient};
 use crate::{
     error::ClientError,
-    model::{MessageWithParts, PermissionRequest, QuestionRequest, SessionStatus},
+    model::{MessageWithParts, ModelReference, PermissionRequest, QuestionRequest, SessionStatus},
 };
 
 /// One text of a prompt.
@@ -18,15 +18,6 @@ pub struct PromptText {
     pub id: String,
     /// The text.
     pub text: String,
-}
-
-/// A model of a provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelReference {
-    /// Provider, such as `anthropic`.
-    pub provider_id: String,
-    /// Its model.
-    pub model_id: String,
 }
 
 /// A prompt.

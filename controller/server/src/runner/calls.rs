@@ -155,7 +155,8 @@ pub(super) async fn snapshot(
     let permissions = client.list_permissions(directory).await?;
     let questions = client.list_questions(directory).await?;
     let messages = client.list_messages(directory, root, MESSAGES).await?;
-    Ok(Snapshot { messages, status: status.remove(root), permissions, questions })
+    let status = status.remove(root);
+    Ok(Snapshot { messages, status, permissions, questions, ..Snapshot::default() })
 }
 
 async fn retry<T, F: Future<Output = Result<T, ClientError>>>(
