@@ -231,6 +231,24 @@ pub fn check_texts<T: Copy + Ord>(
     parts::check_texts(entries, finals, extent)
 }
 
+/// Every rule over a log that was made by replaying a recording: each entry with the index of the event that brought
+/// it about, which is what the violations name, and its turn. `finals` is as for [`check_texts`].
+pub fn check_replay<T: Copy + Ord>(
+    log: &[(usize, Option<T>, EventPayload)],
+    finals: &BTreeMap<String, (Voice, String)>,
+    extent: Extent,
+) -> Vec<Violation> {
+    let entries: Vec<Entry<'_, T>> =
+        log.iter().map(|(_, turn, payload)| Entry { turn: *turn, payload }).collect();
+    let mut violations = check(&entries, extent);
+    violations.extend(check_texts(&entries, finals, extent));
+    let last = log.last().map_or(0, |entry| entry.0);
+    for violation in &mut violations {
+        violation.at = log.get(violation.at).map_or(last, |entry| entry.0);
+    }
+    violations
+}
+
 /// Name of an entry's kind.
 fn kind<T>(entry: &Entry<'_, T>) -> String {
     entry.payload.to_parts().0

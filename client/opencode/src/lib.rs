@@ -4,6 +4,7 @@
 //! - [`model`], [`event`]: what opencode answers and sends, as far as Berth reads it.
 //! - [`ids`]: message and part ids in opencode's format.
 //! - [`translate`]: the state machine that makes a session's log, and the one end of each turn, out of events.
+//! - [`replay`]: recorded streams, translated as they would have been live.
 //!
 //! Knows nothing of Berth's server, its store or Kubernetes.
 
@@ -12,6 +13,7 @@ pub mod error;
 pub mod event;
 pub mod ids;
 pub mod model;
+pub mod replay;
 pub mod translate;
 
 pub use client::{
