@@ -17,8 +17,9 @@ pub mod replay;
 pub mod translate;
 
 pub use client::{
-    ClientConfig, Ensured, EnsuredHow, EventStream, Health, NewSession, OpencodeClient, PermissionReply,
-    Prompt, PromptText, StreamItem,
+    ClientConfig, Ensured, EnsuredHow, EventStream, Health, MessagePage, NewSession, OpencodeClient,
+    PermissionReply, Prompt, PromptContent, PromptPart, Protocol, SessionPatch, StreamItem, Subscription,
+    SubscriptionCounts, SubscriptionItem,
 };
 pub use error::ClientError;
 pub use event::{Event, GlobalEvent};

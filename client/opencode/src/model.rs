@@ -64,6 +64,47 @@ impl SessionInfo {
     }
 }
 
+/// What a rule for permissions does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PermissionAction {
+    /// A person is asked.
+    Ask,
+    /// It is allowed.
+    Allow,
+    /// It is refused, and the model told so.
+    Deny,
+}
+
+/// A session's own rule for permissions. `allow` overrides what the configuration says; `ask` does not hold for
+/// subagents, `deny` does (measured on opencode 1.15.4 and 1.18.33).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionRule {
+    /// What kind of thing, such as `bash`; `*` for all.
+    pub permission: String,
+    /// What exactly, with `*`.
+    pub pattern: String,
+    /// What is done.
+    pub action: PermissionAction,
+}
+
+/// What changed in one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDiff {
+    /// The file, from the directory.
+    #[serde(default, deserialize_with = "lenient")]
+    pub file: String,
+    /// The change as a unified diff, where opencode gives it.
+    #[serde(default, deserialize_with = "lenient")]
+    pub patch: Option<String>,
+    /// Lines added.
+    #[serde(default, deserialize_with = "lenient")]
+    pub additions: u64,
+    /// Lines removed.
+    #[serde(default, deserialize_with = "lenient")]
+    pub deletions: u64,
+}
+
 /// Who wrote a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

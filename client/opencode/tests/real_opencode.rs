@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use berth_opencode::{
     ClientConfig, ClientError, EnsuredHow, Event, EventStream, ModelReference, NewSession, OpencodeClient,
-    PermissionReply, Prompt, PromptText, SessionTranslator, Snapshot, Translation, ids,
+    PermissionReply, Prompt, PromptPart, SessionPatch, SessionTranslator, Translation, ids,
     model::{PartKind, Role},
 };
 use berth_testkit::{ScriptedModel, provider_config};
@@ -106,7 +106,7 @@ impl Rig {
 
         let client = OpencodeClient::new(ClientConfig::new(base_url, PASSWORD.into())).unwrap();
         assert_eq!(client.health().await.unwrap().version.split('.').next(), Some("1"));
-        let new = NewSession { title: None, berth_session_id: Uuid::now_v7() };
+        let new = NewSession { title: None, berth_session_id: Uuid::now_v7(), permission: Vec::new() };
         let ensured = client.ensure_session(&directory, None, &new).await.unwrap();
         assert_eq!(ensured.how, EnsuredHow::Created);
         let session = ensured.session.id;
@@ -140,8 +140,7 @@ impl Rig {
 
     /// Begins a turn with this prompt.
     async fn begin(&mut self, text: &str) -> Prompt {
-        let part = PromptText { id: ids::part_id(), text: text.to_owned() };
-        let prompt = Prompt { message_id: ids::message_id(), parts: vec![part], model: None, agent: None };
+        let prompt = Prompt::new(ids::message_id(), vec![PromptPart::text(text)]);
         self.begin_with(&prompt).await;
         prompt
     }
@@ -207,17 +206,9 @@ impl Rig {
     }
 
     async fn reconcile(&mut self) -> Vec<Translation> {
-        let status = self.client.session_status(&self.directory).await.unwrap().remove(&self.session);
-        let permissions = self.client.list_permissions(&self.directory).await.unwrap();
-        let questions = self.client.list_questions(&self.directory).await.unwrap();
-        let messages = self.client.list_messages(&self.directory, &self.session, 100).await.unwrap();
-        self.translator.reconcile(&Snapshot {
-            messages,
-            status,
-            permissions,
-            questions,
-            ..Snapshot::default()
-        })
+        let prompt = self.translator.prompt();
+        let snapshot = self.client.snapshot(&self.directory, &self.session, prompt).await.unwrap();
+        self.translator.reconcile(&snapshot)
     }
 
     /// What opencode has kept of the answers to this prompt.
@@ -238,7 +229,9 @@ async fn settled_events(client: &OpencodeClient, directory: &str, session: &str)
     let mut events = client.global_events(None).await.unwrap();
     let seen = async {
         for attempt in 0.. {
-            client.rename_session(directory, session, &format!("New session - {attempt}")).await.unwrap();
+            let title = Some(format!("New session - {attempt}"));
+            let patch = SessionPatch { title, permission: None };
+            client.patch_session(directory, session, &patch).await.unwrap();
             while let Ok(item) = timeout(Duration::from_millis(200), events.next()).await {
                 if matches!(item.unwrap().unwrap().event.event, Event::SessionUpdated(_)) {
                     return;
@@ -355,23 +348,22 @@ async fn gaps_doubles_and_refusals() {
     assert_eq!(text, rig.kept(&prompt).await);
     assert_eq!(text.split_whitespace().count(), 60);
 
-    let part = || vec![PromptText { id: ids::part_id(), text: "hi".to_owned() }];
+    let part = || vec![PromptPart::text("hi")];
     let model =
         |id: &str| Some(ModelReference { provider_id: "scripted".to_owned(), model_id: id.to_owned() });
-    let unknown_model =
-        Prompt { message_id: ids::message_id(), parts: part(), model: model("nope"), agent: None };
+    let unknown_model = Prompt { model: model("nope"), ..Prompt::new(ids::message_id(), part()) };
     rig.begin_with(&unknown_model).await;
     let (outcome, _) = rig.finish(Vec::new(), true).await;
     assert_eq!(outcome.error.unwrap().reason, TurnErrorReason::ModelNotFound);
 
     let agent = Some("nope".to_owned());
-    let unknown_agent = Prompt { message_id: ids::message_id(), parts: part(), model: None, agent };
+    let unknown_agent = Prompt { agent, ..Prompt::new(ids::message_id(), part()) };
     rig.begin_with(&unknown_agent).await;
     let (outcome, _) = rig.finish(Vec::new(), true).await;
     assert_eq!(outcome.error.unwrap().reason, TurnErrorReason::AgentNotFound);
 
     // What opencode repeats of those errors ends no later turn. A model that was named stays the session's.
-    let known = Prompt { message_id: ids::message_id(), parts: part(), model: model("m"), agent: None };
+    let known = Prompt { model: model("m"), ..Prompt::new(ids::message_id(), part()) };
     rig.begin_with(&known).await;
     let (outcome, log) = rig.finish(Vec::new(), true).await;
     assert_eq!(outcome.state, TurnState::Succeeded, "{log:?}");

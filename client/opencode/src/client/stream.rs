@@ -40,15 +40,19 @@ impl OpencodeClient {
     /// Subscribes to the events of all directories, from the one after `after` when a door keeps them. opencode itself
     /// loses events that are sent within 100 ms of its answer; a door does not.
     pub async fn global_events(&self, after: Option<&Cursor>) -> Result<EventStream, ClientError> {
-        self.subscribe(&Call::get(&["global", "event"]), after).await
+        self.request_events(&Call::get(&["global", "event"]), after).await
     }
 
     /// Subscribes to the events of one directory, without envelopes. opencode keeps no history of them.
     pub async fn directory_events(&self, directory: &str) -> Result<EventStream, ClientError> {
-        self.subscribe(&Call::get(&["event"]).directory(directory), None).await
+        self.request_events(&Call::get(&["event"]).directory(directory), None).await
     }
 
-    async fn subscribe(&self, call: &Call<'_>, after: Option<&Cursor>) -> Result<EventStream, ClientError> {
+    async fn request_events(
+        &self,
+        call: &Call<'_>,
+        after: Option<&Cursor>,
+    ) -> Result<EventStream, ClientError> {
         let (name, value) = accept_events();
         let mut request = self.request(call)?.header(name, value);
         if let Some(cursor) = after {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use berth_opencode::{
-    ClientError, Ensured, NewSession, OpencodeClient, Prompt, Snapshot,
+    ClientError, Ensured, NewSession, OpencodeClient, Prompt,
     model::{MessageWithParts, Role},
 };
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use super::asks::Reply;
 const TRIES: u32 = 20;
 /// Pause between tries.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Messages read back at once; a turn of more steps than this is not brought back whole after a gap.
+/// Newest messages in which an answer to a prompt is looked for.
 const MESSAGES: u32 = 400;
 
 /// The end of a call.
@@ -143,20 +143,6 @@ pub(super) async fn delete(
         Err(ClientError::NotFound { .. }) => Ok(()),
         other => other,
     }
-}
-
-/// What the translator needs after a gap. Status first: it must not be newer than the messages.
-pub(super) async fn snapshot(
-    client: &OpencodeClient,
-    directory: &str,
-    root: &str,
-) -> Result<Snapshot, ClientError> {
-    let mut status = client.session_status(directory).await?;
-    let permissions = client.list_permissions(directory).await?;
-    let questions = client.list_questions(directory).await?;
-    let messages = client.list_messages(directory, root, MESSAGES).await?;
-    let status = status.remove(root);
-    Ok(Snapshot { messages, status, permissions, questions, ..Snapshot::default() })
 }
 
 async fn retry<T, F: Future<Output = Result<T, ClientError>>>(

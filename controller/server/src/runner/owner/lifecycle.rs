@@ -209,7 +209,8 @@ impl Owner {
             live.reconcile = false;
             return;
         };
-        match calls::snapshot(&self.client, &live.work.directory, root).await {
+        let prompt = live.translator.as_ref().and_then(berth_opencode::SessionTranslator::prompt);
+        match self.client.snapshot(&live.work.directory, root, prompt).await {
             Ok(snapshot) => {
                 live.reconcile = false;
                 let Some(translator) = &mut live.translator else { return };
