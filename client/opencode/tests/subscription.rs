@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: a failure is a failed test")]
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -41,7 +42,7 @@ async fn serve(router: Router) -> Peer {
 }
 
 /// Each subscription gets two events, then the stream ends; the second one is refused, as while a door starts.
-fn two_events(State(calls): State<Arc<AtomicUsize>>, journal: bool, headers: HeaderMap) -> Response {
+fn two_events(calls: &AtomicUsize, journal: bool, headers: &HeaderMap) -> Response {
     let call = calls.fetch_add(1, Ordering::SeqCst);
     if call == 1 {
         return StatusCode::BAD_GATEWAY.into_response();
@@ -60,8 +61,9 @@ fn two_events(State(calls): State<Arc<AtomicUsize>>, journal: bool, headers: Hea
 }
 
 fn events(journal: bool) -> Router {
-    let handler =
-        move |state: State<Arc<AtomicUsize>>, headers: HeaderMap| two_events(state, journal, headers);
+    let handler = move |state: State<Arc<AtomicUsize>>, headers: HeaderMap| {
+        std::future::ready(two_events(&state, journal, &headers))
+    };
     Router::new().route("/global/event", get(handler)).with_state(Arc::default())
 }
 
@@ -111,7 +113,7 @@ fn message(index: usize) -> Value {
 }
 
 /// 250 messages in pages, as opencode lists them. The cursor of the oldest page may lead to itself.
-fn page(Query(query): Query<std::collections::HashMap<String, String>>, loops: bool) -> Response {
+fn page(query: &HashMap<String, String>, loops: bool) -> Response {
     let end: usize = query.get("before").map_or(250, |before| before.parse().unwrap());
     let start = end.saturating_sub(query["limit"].parse().unwrap());
     let listed: Vec<Value> = (start..end).map(message).collect();
@@ -120,7 +122,8 @@ fn page(Query(query): Query<std::collections::HashMap<String, String>>, loops: b
 }
 
 fn messages(loops: bool) -> Router {
-    Router::new().route("/session/{id}/message", get(move |query| async move { page(query, loops) }))
+    Router::new()
+        .route("/session/{id}/message", get(move |Query(query)| std::future::ready(page(&query, loops))))
 }
 
 #[tokio::test]
