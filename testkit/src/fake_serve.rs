@@ -35,6 +35,7 @@ mod asks;
 mod events;
 mod fault;
 mod ids;
+mod prompts;
 mod routes;
 mod shapes;
 mod spoil;
@@ -102,6 +103,8 @@ pub struct SeenRequest {
 #[derive(Debug)]
 struct Switches {
     fault: Option<Fault>,
+    /// The fault ends with the first thing that it spoils.
+    once: bool,
     /// Requests that are still let in with [`AnswerFault::Unauthorized`].
     admitted: u64,
     dead: bool,
@@ -110,12 +113,20 @@ struct Switches {
 }
 
 impl Switches {
-    fn set(&mut self, fault: Option<Fault>) {
+    fn set(&mut self, fault: Option<Fault>, once: bool) {
         self.fault = fault;
+        self.once = once;
         self.admitted = match fault {
             Some(Fault::Answer(AnswerFault::Unauthorized(requests))) => requests,
             _ => 0,
         };
+    }
+
+    /// Something is being spoiled.
+    fn spend(&mut self) {
+        if self.once {
+            self.set(None, false);
+        }
     }
 }
 
@@ -150,11 +161,20 @@ impl Shared {
         self.switches().fault
     }
 
+    /// How the next stream is to be spoiled.
     fn stream_fault(&self) -> Option<StreamFault> {
-        match self.fault() {
-            Some(Fault::Stream(fault)) => Some(fault),
-            _ => None,
-        }
+        let mut switches = self.switches();
+        let Some(Fault::Stream(fault)) = switches.fault else { return None };
+        switches.spend();
+        Some(fault)
+    }
+
+    /// How the next turn is to be spoiled.
+    fn turn_fault(&self) -> Option<TurnFault> {
+        let mut switches = self.switches();
+        let Some(Fault::Turn(fault)) = switches.fault else { return None };
+        switches.spend();
+        Some(fault)
     }
 
     /// How the answer to the next request is to be spoiled.
@@ -165,7 +185,10 @@ impl Shared {
                 switches.admitted -= 1;
                 None
             }
-            Some(Fault::Answer(fault)) => Some(fault),
+            Some(Fault::Answer(fault)) => {
+                switches.spend();
+                Some(fault)
+            }
             _ => None,
         }
     }
@@ -215,8 +238,9 @@ impl FakeServe {
     pub async fn bind(address: SocketAddr, config: FakeServeConfig) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let mut switches = Switches { fault: None, admitted: 0, dead: false, boot: CancellationToken::new() };
-        switches.set(config.fault);
+        let mut switches =
+            Switches { fault: None, once: false, admitted: 0, dead: false, boot: CancellationToken::new() };
+        switches.set(config.fault, false);
         let shared = Shared {
             world: Mutex::new(World::new(&config.version)),
             config,
@@ -302,7 +326,12 @@ pub struct FakeControl {
 impl FakeControl {
     /// Spoils answers, streams that are opened, or turns that begin, from now on.
     pub fn spoil(&self, fault: impl Into<Fault>) {
-        self.shared.switches().set(Some(fault.into()));
+        self.shared.switches().set(Some(fault.into()), false);
+    }
+
+    /// Spoils the next answer, the next stream that is opened, or the next turn, and none after that.
+    pub fn spoil_once(&self, fault: impl Into<Fault>) {
+        self.shared.switches().set(Some(fault.into()), true);
     }
 
     /// Ends the server's fault. What died is up again, as after a new start of opencode: nothing runs, nothing is
@@ -310,7 +339,7 @@ impl FakeControl {
     pub fn mend(&self) {
         let mut world = self.shared.world();
         let mut switches = self.shared.switches();
-        switches.set(None);
+        switches.set(None, false);
         if std::mem::take(&mut switches.dead) {
             switches.boot = CancellationToken::new();
             world.forget_running();

@@ -1,6 +1,6 @@
 //! The HTTP routes of opencode serve that a turn needs, with the answers of 1.18.33.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -13,23 +13,20 @@ use axum::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderName, Method, StatusCode, request::Parts};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
     asks::AskKind,
     events::{Scope, Subscription},
-    fault::{AnswerFault, Fault, TurnFault},
-    now, shapes,
+    fault::{AnswerFault, Fault},
+    now,
+    prompts::{begin, read_prompt, stop},
     spoil::{page, spoil, unauthorized},
-    turn::{Player, text_of},
-    world::{Queued, Running},
+    turn::text_of,
 };
 
 /// Largest request body, in bytes.
 const MAX_BODY: usize = 64 * 1024 * 1024;
-/// How long an abort waits for its turn to end.
-const ABORT_BOUND: Duration = Duration::from_secs(5);
 /// Version that [`AnswerFault::OtherLine`] claims.
 const OTHER_VERSION: &str = "2.0.0";
 
@@ -265,7 +262,7 @@ async fn prompt(State(shared): Fake, Path(id): Path<String>, body: Bytes) -> Res
     if !shared.world().sessions.contains_key(&id) {
         return Err(no_session(&id));
     }
-    let queued = read_prompt(&shared, &id, &body)?;
+    let queued = read_prompt(&shared, &id, &body).map_err(|words| bad_request(&words))?;
     let spoiled = Fault::wanted_by(&text_of(&queued.parts)).into_iter().find_map(|fault| match fault {
         Fault::Answer(fault) => Some(fault),
         _ => None,
@@ -278,115 +275,11 @@ async fn prompt(State(shared): Fake, Path(id): Path<String>, body: Bytes) -> Res
     })
 }
 
-fn read_prompt(shared: &Shared, id: &str, body: &Value) -> Result<Queued, Refusal> {
-    let Some(parts) = body["parts"].as_array() else {
-        return Err(bad_request("Missing key\n  at [\"parts\"]"));
-    };
-    let message = match body["messageID"].as_str() {
-        Some(message) if !message.starts_with("msg") => {
-            let words =
-                format!("Expected a string starting with \"msg\", got \"{message}\"\n  at [\"messageID\"]");
-            return Err(bad_request(&words));
-        }
-        Some(message) => message.to_owned(),
-        None => shared.world().new_id("msg", now()),
-    };
-    let mut kept = Vec::with_capacity(parts.len());
-    for part in parts {
-        if !matches!(part["type"].as_str(), Some("text" | "file" | "agent" | "subtask")) {
-            return Err(bad_request(&format!("Expected a part, got {part}\n  at [\"parts\"]")));
-        }
-        let made = || shared.world().new_id("prt", now());
-        let part_id = part["id"].as_str().map_or_else(made, str::to_owned);
-        let place = shapes::Place { session: id.to_owned(), message: message.clone() };
-        let mut fields = part.clone();
-        fields["id"] = json!(part_id);
-        kept.push(shapes::part(&place, &part_id, fields));
-    }
-    let faults = Fault::wanted_by(&text_of(&kept)).into_iter().chain(shared.fault());
-    let mut queued = Queued {
-        again: false,
-        spoiled: None,
-        streams: None,
-        voice: shapes::Voice {
-            agent: body["agent"].as_str().unwrap_or("build").to_owned(),
-            provider: body["model"]["providerID"].as_str().unwrap_or("stub").to_owned(),
-            model: body["model"]["modelID"].as_str().unwrap_or("m").to_owned(),
-        },
-        message,
-        parts: kept,
-    };
-    let by_server = shared.stream_fault();
-    for fault in faults {
-        match fault {
-            Fault::Turn(fault) if queued.spoiled.is_none() => queued.spoiled = Some(fault),
-            Fault::Stream(fault) if by_server != Some(fault) => queued.streams = Some(fault),
-            _ => {}
-        }
-    }
-    Ok(queued)
-}
-
-/// Queues the prompt, and has somebody play it.
-fn begin(shared: &Arc<Shared>, id: &str, mut queued: Queued) {
-    let mut world = shared.world();
-    match world.taken_before(id, &queued.message) {
-        Some(true) => {
-            if world.sessions.get(id).is_some_and(|session| session.running.is_none()) {
-                world.idle(id, now());
-            }
-            return;
-        }
-        Some(false) => queued.again = true,
-        None => {}
-    }
-    let Some(session) = world.sessions.get_mut(id) else { return };
-    if session.running.is_none() {
-        session.unruly = super::unruly::Unruly::new(queued.spoiled);
-    }
-    session.queue.push_back(queued);
-    if session.running.is_some() {
-        return;
-    }
-    let (abort, done) = (CancellationToken::new(), CancellationToken::new());
-    session.running = Some(Running { abort: abort.clone(), done: done.clone() });
-    let directory = session.directory.clone();
-    drop(world);
-    let player = Player::new(Arc::clone(shared), id, &directory, abort);
-    shared.turns.spawn(async move {
-        let _done = done.drop_guard();
-        player.run().await;
-    });
-}
-
 async fn abort(State(shared): Fake, Path(id): Path<String>) -> Result<Json<bool>, Refusal> {
     if !id.starts_with("ses") {
         return Err(unexpected());
     }
-    let running = {
-        let mut world = shared.world();
-        let session = world.sessions.get(&id);
-        let running = session.and_then(|session| session.running.clone());
-        let begun = session.is_some_and(|session| session.status.is_some());
-        if session.is_some_and(|session| session.unruly.fault() == Some(TurnFault::Deaf)) {
-            return Ok(Json(true));
-        }
-        let retrying = session
-            .is_some_and(|session| session.status.as_ref().is_some_and(|status| status["type"] == "retry"));
-        if running.is_some() && begun && !retrying {
-            world.error(&id, &shapes::aborted(), now());
-        }
-        if !retrying {
-            world.idle(&id, now());
-        }
-        running
-    };
-    if let Some(Running { abort, done }) = running {
-        abort.cancel();
-        if tokio::time::timeout(ABORT_BOUND, done.cancelled()).await.is_err() {
-            tracing::debug!("an abort was answered before its turn had ended");
-        }
-    }
+    stop(&shared, &id).await;
     Ok(Json(true))
 }
 
