@@ -11,7 +11,7 @@ use axum::{
     routing::{get, post},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderName, Method, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderName, Method, StatusCode, request::Parts};
 use serde_json::{Value, json};
 
 use super::{
@@ -221,30 +221,45 @@ async fn delete_session(State(shared): Fake, Path(id): Path<String>) -> Result<J
     if shared.world().delete(&id, now()) { Ok(Json(true)) } else { Err(no_session(&id)) }
 }
 
-async fn children(State(shared): Fake, Path(id): Path<String>) -> Json<Value> {
-    Json(Value::Array(shared.world().children(&id)))
+async fn children(State(shared): Fake, Path(id): Path<String>) -> Result<Json<Value>, Refusal> {
+    let world = shared.world();
+    if !world.sessions.contains_key(&id) {
+        return Err(no_session(&id));
+    }
+    Ok(Json(Value::Array(world.children(&id))))
 }
 
 async fn messages(
     State(shared): Fake,
     Path(id): Path<String>,
     Query(query): Query<HashMap<String, String>>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX);
-    let before = query.get("before").and_then(|cursor| read_cursor(cursor));
+    let limit = query.get("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0);
+    let before = match query.get("before") {
+        // Measured: a cursor that is none, and one without a limit, are refused in these words.
+        Some(cursor) => Some(read_cursor(cursor).filter(|_| limit.is_some()).ok_or_else(bad_cursor)?),
+        None => None,
+    };
+    let limit = limit.unwrap_or(usize::MAX);
     let found = shared.world().messages(&id, limit, before.as_deref());
     let (messages, more) = found.ok_or_else(|| no_session(&id))?;
     let oldest = messages.first().filter(|_| more).map(|message| message["info"].clone());
     let body = Json(Value::Array(messages));
     let Some(oldest) = oldest else { return Ok(body.into_response()) };
     let cursor = write_cursor(&oldest);
-    let link = format!("</session/{id}/message?limit={limit}&before={cursor}>; rel=\"next\"");
+    let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let link = format!("<http://{host}/session/{id}/message?limit={limit}&before={cursor}>; rel=\"next\"");
     let headers = [
         (HeaderName::from_static("x-next-cursor"), cursor),
         (HeaderName::from_static("link"), link),
         (HeaderName::from_static("access-control-expose-headers"), "Link, X-Next-Cursor".to_owned()),
     ];
     Ok((headers, body).into_response())
+}
+
+fn bad_cursor() -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, json!({ "_tag": "BadRequest" }))
 }
 
 /// Names the oldest message of a page.

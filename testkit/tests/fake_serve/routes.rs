@@ -1,6 +1,6 @@
 //! The fake's routes: paging, passwords, refusals, and that a new start leaves what a kill leaves.
 
-use berth_testkit::fake_serve::{FakeServeConfig, StreamFault};
+use berth_testkit::fake_serve::{FakeServeConfig, Fault, StreamFault};
 use serde_json::{Value, json};
 
 use crate::fake::{Fake, kind};
@@ -33,6 +33,11 @@ async fn messages_come_in_pages_from_the_newest_on() {
         before = format!("&before={cursor}");
     }
     assert_eq!(&pages, all);
+    for query in ["limit=2&before=nonsense", "before=eyJpZCI6Im1zZ18xIiwidGltZSI6MX0"] {
+        assert_eq!(fake.get(&format!("/session/{session}/message?{query}")).await.status(), 400, "{query}");
+    }
+    let unbounded = fake.get_json(&format!("/session/{session}/message?limit=0")).await;
+    assert_eq!(unbounded.as_array().unwrap().len(), 6);
 }
 
 #[tokio::test]
@@ -145,5 +150,16 @@ async fn a_stream_is_cut_at_exactly_the_byte_that_was_chosen() {
         };
         assert!(matches!(end, Some(Err(_))), "cut, not ended");
         assert_eq!(seen, bytes);
+    }
+}
+
+#[test]
+fn every_fault_is_in_the_readme() {
+    let readme = include_str!("../../README.md");
+    for fault in Fault::all(5) {
+        let name = fault.to_string();
+        let name = name.split('=').next().unwrap();
+        let listed = readme.contains(&format!("`{name}`")) || readme.contains(&format!("`{name}="));
+        assert!(listed, "{name}");
     }
 }
