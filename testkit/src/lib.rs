@@ -22,14 +22,15 @@
 //!
 //! [`fake_serve`] is another double: a server that looks like opencode itself, and fails on demand.
 //!
-//! [`script`] is the language, [`scenarios`] the scripts with a name. [`validate`] holds the rules of a session's log.
-//! Everything but the servers is pure.
+//! [`script`] is the language, [`scenarios`] the scripts with a name. [`validate`] holds the rules of a session's log,
+//! and [`fixture`] makes fixtures of recordings. Everything but the servers is pure.
 
 mod answer;
 mod beat;
 mod config;
 mod conversation;
 pub mod fake_serve;
+pub mod fixture;
 mod log;
 mod scenario;
 pub mod script;
