@@ -3,7 +3,7 @@
 //!
 //! | what | becomes |
 //! |---|---|
-//! | opencode's ids, such as `msg_22ac8eb89001BnfjGYH1RshWeX` | numbers of the same shape, in the same order, for each prefix |
+//! | opencode's ids, such as `msg_22ac8eb89001BnfjGYH1RshWeX` | ids of the same shape and order, whose time is moved like all times, without what is random |
 //! | ids of tool calls, UUIDs, hashes, slugs, boots, the door's cursors | numbers in order of first sight |
 //! | Unix milliseconds and RFC 3339 times | the same differences, from [`BASE_TIME_MS`] on |
 //! | working directories, the home directory | `/work`, `/work-2`, ..., `/home/agent` |
@@ -49,7 +49,7 @@ pub struct Normaliser {
 }
 
 impl Normaliser {
-    /// Looks at the whole recording first: its ids are numbered in their order.
+    /// Looks at the whole recording first, and at its names in their order.
     pub fn of(frames: &[SseEvent], surroundings: &Surroundings) -> Self {
         let mut names = Names::default();
         let mut streams = Streams::default();
@@ -66,7 +66,7 @@ impl Normaliser {
         for text in streams.texts() {
             names.see_text(text, &scanner);
         }
-        names.number_ids();
+        names.name_ids();
         Self { names, scanner }
     }
 

@@ -85,22 +85,49 @@ fn paths_become_those_of_the_fixture() {
     assert_eq!(seen[2], seen[0]);
 }
 
+/// An id as opencode makes them at this time.
+fn id(prefix: &str, unix_ms: i64, count: i64, tail: &str) -> String {
+    let time = unix_ms * 0x1000 + count;
+    let time = if prefix == "ses" { !time } else { time };
+    format!("{prefix}_{:012x}{tail}", time & 0xffff_ffff_ffff)
+}
+
 #[test]
-fn ids_keep_their_order_and_times_their_differences() {
+fn ids_and_times_keep_their_order_and_differences() {
+    const NOW: i64 = 1_796_014_140_297;
+    const NONE: &str = "00000000000000";
+    assert_eq!(
+        id("msg", NOW, 1, "BnfjGYH1RshWeX"),
+        "msg_22ac8eb89001BnfjGYH1RshWeX",
+        "as opencode makes them"
+    );
+    let message = |ms, count| id("msg", NOW + ms, count, "BnfjGYH1RshWeX");
+    let session = |ms| id("ses", NOW + ms, 0, "4n6YKWKAgTtwWg");
+    let said = format!("see {}.", message(-5, 1));
     let frames = normalise(
         &[
-            event("x", &json!({ "id": "msg_22ac8eb89001BnfjGYH1RshWeX", "created": 1_796_014_140_297_i64 })),
-            event("x", &json!({ "id": "msg_22ac8eb80001BnfjGYH1RshWeX", "next": 1_796_014_141_297_i64 })),
+            event("x", &json!({ "id": message(0, 1), "created": NOW, "in": session(0) })),
+            event("x", &json!({ "id": message(-5, 1), "next": NOW + 1000, "in": session(-7) })),
             event("x", &json!({ "callID": "toolu_01Qx", "at": "2026-11-30T04:49:00.298Z", "tokens": 19 })),
-            event("x", &json!({ "callID": "call_000045_0", "in": "see msg_22ac8eb80001BnfjGYH1RshWeX." })),
+            event("x", &json!({ "callID": "call_000045_0", "said": said })),
+            event(
+                "x",
+                &json!({ "ids": [id("prt", NOW, 2, "BnfjGYH1RshWeX"), id("prt", NOW, 2, "AnfjGYH1RshWeX")] }),
+            ),
         ],
         &surroundings(),
     );
     let seen: Vec<Value> = frames.iter().map(properties).collect();
-    assert_eq!(seen[0], json!({ "id": "msg_00000000000200000000000000", "created": BASE_TIME_MS }));
-    assert_eq!(seen[1], json!({ "id": "msg_00000000000100000000000000", "next": BASE_TIME_MS + 1000 }));
+    let moved = |prefix, ms, count| id(prefix, BASE_TIME_MS + ms, count, NONE);
+    let first = json!({ "id": moved("msg", 0, 1), "created": BASE_TIME_MS, "in": moved("ses", 0, 0) });
+    assert_eq!(seen[0], first);
+    let second = json!({ "id": moved("msg", -5, 1), "next": BASE_TIME_MS + 1000, "in": moved("ses", -7, 0) });
+    assert_eq!(seen[1], second);
     assert_eq!(seen[2], json!({ "callID": "toolu_0001", "at": "2027-01-15T08:00:00.001Z", "tokens": 19 }));
-    assert_eq!(seen[3], json!({ "callID": "call_00000002", "in": "see msg_00000000000100000000000000." }));
+    let said = format!("see {}.", moved("msg", -5, 1));
+    assert_eq!(seen[3], json!({ "callID": "call_00000002", "said": said }));
+    let part = |tail| id("prt", BASE_TIME_MS, 2, tail);
+    assert_eq!(seen[4], json!({ "ids": [part("00000000000001"), part(NONE)] }));
 }
 
 #[test]

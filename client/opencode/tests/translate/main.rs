@@ -5,6 +5,8 @@
 
 mod captures;
 mod cases;
+mod cuts;
+mod fixtures;
 mod made;
 mod properties;
 mod replay;
