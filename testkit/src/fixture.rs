@@ -129,6 +129,43 @@ impl Normaliser {
     }
 }
 
+/// Counts ids and leaves times out, so that what two recordings came to can be compared line by line, however long each
+/// took.
+#[derive(Debug, Default)]
+pub struct Plain {
+    ids: BTreeMap<String, String>,
+    counts: BTreeMap<String, usize>,
+}
+
+impl Plain {
+    /// The next value; what was seen before keeps its number.
+    pub fn value(&mut self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(list) => list.into_iter().map(|item| self.value(item)).collect(),
+            Value::Object(map) => map.into_iter().map(|(key, item)| (key, self.value(item))).collect(),
+            other => other,
+        }
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        scan::replace_names(text, |found| match found {
+            scan::Name::Id(id) => self.id(id),
+            scan::Name::Time => "(time)".to_owned(),
+        })
+    }
+
+    fn id(&mut self, id: &str) -> String {
+        if let Some(known) = self.ids.get(id) {
+            return known.clone();
+        }
+        let prefix = id.split_once('_').map_or("", |(prefix, _)| prefix);
+        let count = self.counts.entry(prefix.to_owned()).or_default();
+        *count += 1;
+        self.ids.entry(id.to_owned()).or_insert_with(|| format!("{prefix}_{count}")).clone()
+    }
+}
+
 /// A fixture of a recording.
 pub fn normalise(frames: &[SseEvent], surroundings: &Surroundings) -> Vec<SseEvent> {
     Normaliser::of(frames, surroundings).frames(frames)

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: a failure is a failed test")]
 
-use berth_testkit::fixture::{BASE_TIME_MS, Surroundings, normalise, to_bytes};
+use berth_testkit::fixture::{BASE_TIME_MS, Plain, Surroundings, normalise, to_bytes};
 use berth_wire::sse::SseEvent;
 use proptest::prelude::*;
 use secrecy::SecretString;
@@ -162,6 +162,15 @@ fn what_was_streamed_in_pieces_is_looked_at_as_a_whole() {
 fn what_is_no_json_is_redacted_all_the_same() {
     let raw = SseEvent { data: "half {\"a\": correct horse".to_owned(), ..SseEvent::default() };
     assert_eq!(to_bytes(&normalise(&[raw], &surroundings())), b"data: half {\"a\": REDACTED\n\n");
+}
+
+#[test]
+fn plain_values_count_ids_and_leave_times_out() {
+    let mut plain = Plain::default();
+    let (a, b) = ("msg_22ac8eb89001BnfjGYH1RshWeX", "msg_22ac8eb80001BnfjGYH1RshWeX");
+    let first = plain.value(json!({ "id": a, "at": "2026-11-30T04:49:00.298Z", "tokens": 19 }));
+    assert_eq!(first, json!({ "id": "msg_1", "at": "(time)", "tokens": 19 }));
+    assert_eq!(plain.value(json!([format!("{b} after {a}")])), json!(["msg_2 after msg_1"]));
 }
 
 /// Pieces of text that mean something to the rules.
