@@ -56,18 +56,23 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// Bound on one call, its answer included.
     pub request_timeout: Duration,
+    /// Bound on the beginning of an answer that is a stream of all events: nothing boots for it. opencode holds requests
+    /// for ever that arrive while it starts, so a subscription must not wait long.
+    pub stream_timeout: Duration,
     /// Bound on the time between two events of the stream. opencode sends a heartbeat each 10 s.
     pub idle_timeout: Duration,
 }
 
 impl ClientConfig {
-    /// With 5 s to connect, 60 s for a call (the first one in a directory boots it) and 30 s between events.
+    /// With 5 s to connect, 60 s for a call (the first one in a directory boots it), 5 s for a stream to begin and 30 s
+    /// between events.
     pub fn new(base_url: impl Into<String>, password: SecretString) -> Self {
         Self {
             base_url: base_url.into(),
             password,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_mins(1),
+            stream_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
         }
     }
@@ -86,6 +91,7 @@ pub struct OpencodeClient {
     http: reqwest::Client,
     base: Url,
     request_timeout: Duration,
+    stream_timeout: Duration,
     idle_timeout: Duration,
     /// What speaks at the other end, once that was asked. May change when opencode is exchanged.
     protocol: Arc<Mutex<Option<Protocol>>>,
@@ -131,7 +137,14 @@ impl<'a> Call<'a> {
 impl OpencodeClient {
     /// Prepares a client; makes no connection yet.
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
-        let ClientConfig { base_url, password, connect_timeout, request_timeout, idle_timeout } = config;
+        let ClientConfig {
+            base_url,
+            password,
+            connect_timeout,
+            request_timeout,
+            stream_timeout,
+            idle_timeout,
+        } = config;
         let base = Url::parse(&base_url)
             .ok()
             .filter(|url| !url.cannot_be_a_base())
@@ -144,7 +157,7 @@ impl OpencodeClient {
             .build()
             .map_err(ClientError::Unreachable)?;
         let protocol = Arc::default();
-        Ok(Self { http, base, request_timeout, idle_timeout, protocol })
+        Ok(Self { http, base, request_timeout, stream_timeout, idle_timeout, protocol })
     }
 
     /// Prepares a client, and asks what answers: see [`Self::health`].

@@ -40,25 +40,25 @@ impl OpencodeClient {
     /// Subscribes to the events of all directories, from the one after `after` when a door keeps them. opencode itself
     /// loses events that are sent within 100 ms of its answer; a door does not.
     pub async fn global_events(&self, after: Option<&Cursor>) -> Result<EventStream, ClientError> {
-        self.request_events(&Call::get(&["global", "event"]), after).await
+        self.request_events(&Call::get(&["global", "event"]), after, self.stream_timeout).await
     }
 
     /// Subscribes to the events of one directory, without envelopes. opencode keeps no history of them.
     pub async fn directory_events(&self, directory: &str) -> Result<EventStream, ClientError> {
-        self.request_events(&Call::get(&["event"]).directory(directory), None).await
+        self.request_events(&Call::get(&["event"]).directory(directory), None, self.request_timeout).await
     }
 
     async fn request_events(
         &self,
         call: &Call<'_>,
         after: Option<&Cursor>,
+        limit: Duration,
     ) -> Result<EventStream, ClientError> {
         let (name, value) = accept_events();
         let mut request = self.request(call)?.header(name, value);
         if let Some(cursor) = after {
             request = request.header("last-event-id", cursor.to_string());
         }
-        let limit = self.request_timeout;
         let response = tokio::time::timeout(limit, request.send())
             .await
             .map_err(|_| ClientError::Timeout { limit })?

@@ -199,7 +199,10 @@ impl Record {
 
     /// What changed; nothing after a final state.
     fn update(&mut self, id: &str, tool: &ToolPart, view: View) -> Option<EventPayload> {
-        if is_final(self.status) {
+        // After a snapshot, events that it covers may still come.
+        let is_stale =
+            self.status == acp::ToolCallStatus::InProgress && view.status == acp::ToolCallStatus::Pending;
+        if is_final(self.status) || is_stale {
             return None;
         }
         let state = &tool.state;
@@ -294,6 +297,15 @@ mod tests {
         call.state.status = ToolStatus::Completed;
         assert_eq!(id(tools.part("prt_3", "msg_2", &call)), "prt_3");
         assert_eq!(tools.id_of(&named("msg_2")).as_deref(), Some("prt_2"));
+    }
+
+    #[test]
+    fn a_call_that_runs_is_not_pending_again() {
+        let mut tools = Tools::default();
+        let mut call = part("bash", json!({ "command": "make" }));
+        assert!(tools.part("prt_1", "msg_1", &call).is_some());
+        (call.state.status, call.state.input) = (ToolStatus::Pending, json!({}));
+        assert!(tools.part("prt_1", "msg_1", &call).is_none());
     }
 
     #[test]

@@ -264,6 +264,11 @@ impl Turn {
         }
         self.idle = Idle::No;
         self.doubts = 0;
+        // opencode 1.18.33 was seen to go on with the next step after it had answered an abort, where a subagent's
+        // subagent waited for a permission.
+        if self.abort == Abort::Returned {
+            self.abort = Abort::None;
+        }
         self.steps.push(Step {
             id: info.id.clone(),
             completed,

@@ -145,6 +145,22 @@ fn an_abort_without_an_answer_is_due_again() {
 }
 
 #[test]
+fn an_abort_that_did_not_stop_the_turn_is_due_again_at_its_next_step() {
+    let mut translator = started();
+    translator.request_cancel();
+    translator.abort_sent();
+    assert!(translator.abort_returned().is_empty());
+    assert!(!translator.abort_due());
+    let next = [finished("msg_a1", "msg_u1", 101, "tool-calls"), assistant("msg_a2", "msg_u1", 103)];
+    assert!(apply(&mut translator, &next).is_empty());
+    assert!(translator.abort_due());
+    translator.abort_sent();
+    translator.abort_returned();
+    let out = apply(&mut translator, &[failed("msg_a2", "msg_u1", 103, "MessageAbortedError"), idle()]);
+    assert_eq!(in_words(outcome(&out)), "Cancelled Cancelled");
+}
+
+#[test]
 fn a_turn_that_had_ended_by_itself_is_not_cancelled() {
     for (event, expected) in [
         (finished("msg_a1", "msg_u1", 101, "stop"), "Succeeded EndTurn"),
