@@ -70,9 +70,9 @@ impl Case {
 }
 
 const LIST: &str =
-    r#"@stub say:I will list | tool:bash:{"command":"ls -la","description":"List files"} >> say:after tool"#;
+    r#"@stub say:I will list | tool:bash:{"command":"ls -a","description":"List files"} >> say:after tool"#;
 const LISTED: &str =
-    r#"@stub say:I will list | tool:bash:{"command":"ls -la","description":"List files"} >> text:n=3,d=10"#;
+    r#"@stub say:I will list | tool:bash:{"command":"ls -a","description":"List files"} >> text:n=3,d=10"#;
 const QUESTION: &str = r#"@stub say:ask | tool:question:{"questions":[{"question":"Which colour?","header":"Colour","options":[{"label":"Red","description":"r"},{"label":"Blue","description":"b"}]}]} >> say:thanks"#;
 const SUBAGENT: &str = r#"@stub say:delegating | tool:task:{"description":"sub job","prompt":"@stub2 text:n=3,d=20~|~tool:bash:{\"command\":\"echo CHILD\",\"description\":\"c\"}~>>~say:child result","subagent_type":"general"} >> say:parent done"#;
 const SUBAGENT_RUNS: &str = r#"@stub tool:task:{"description":"perm","prompt":"@stub2 tool:bash:{\"command\":\"echo CHILD\",\"description\":\"c\"}~>>~say:child result","subagent_type":"general"} >> say:parent done"#;
@@ -128,7 +128,7 @@ pub(crate) const CASES: [Case; 38] = [
     case("prov-hangpre-abort", "@stub hangpre", Then::Abort(Sign::Busy)),
     case("prov-length", "@stub text:n=3 | length", Then::End),
     case("garbage", "@stub text:n=3 | sleep:200 | badjson | text:n=2", Then::End),
-    case("nofinish", "@stub text:n=2 | eof", Then::Cut(Duration::from_secs(3))),
+    case("nofinish", "@stub text:n=2 | eof", Then::Cut(Duration::from_secs(8))),
     case("prompt-badagent", "@stub say:x", Then::Cut(Duration::from_secs(3))),
     case("prompt-badmodel", "@stub say:x", Then::End),
     case("subagent", SUBAGENT, Then::End),
