@@ -48,8 +48,8 @@ pub(crate) enum Sign {
     Asked,
     /// opencode waits to call the provider again.
     Retry,
-    /// The session is busy.
-    Busy,
+    /// The agent's message is there. An abort before that leaves nothing in the stream that proves the end.
+    Answer,
 }
 
 impl Case {
@@ -125,7 +125,7 @@ pub(crate) const CASES: [Case; 38] = [
     case("prov-drop", "@stub drop", Then::Cut(Duration::from_secs(5))),
     case("prov-drop-partial", "@stub text:n=3 | sleep:300 | dropn:1 | text:n=2,w=tail", Then::End),
     case("prov-hang-abort", "@stub text:n=2 | hang", Then::Abort(Sign::Delta)),
-    case("prov-hangpre-abort", "@stub hangpre", Then::Abort(Sign::Busy)),
+    case("prov-hangpre-abort", "@stub hangpre", Then::Abort(Sign::Answer)),
     case("prov-length", "@stub text:n=3 | length", Then::End),
     case("garbage", "@stub text:n=3 | sleep:200 | badjson | text:n=2", Then::End),
     case("nofinish", "@stub text:n=2 | eof", Then::Cut(Duration::from_secs(8))),

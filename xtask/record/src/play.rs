@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use berth_opencode::{
     Event, EventStream, GlobalEvent, ModelReference, NewSession, OpencodeClient, Prompt, PromptPart, ids,
-    model::{PartKind, PermissionAction, PermissionRule, SessionStatus, ToolStatus},
+    model::{PartKind, PermissionAction, PermissionRule, Role, SessionStatus, ToolStatus},
 };
 use berth_wire::sse::SseEvent;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -138,7 +138,7 @@ impl Play<'_> {
         match event {
             Event::PartDelta(_) => sign == if ours { Sign::Delta } else { Sign::SubagentDelta },
             Event::PermissionAsked(_) => sign == Sign::Asked,
-            Event::SessionStatus { status: SessionStatus::Busy, .. } => ours && sign == Sign::Busy,
+            Event::MessageUpdated(info) => ours && info.role == Role::Assistant && sign == Sign::Answer,
             Event::SessionStatus { status: SessionStatus::Retry { .. }, .. } => ours && sign == Sign::Retry,
             Event::PartUpdated(part) => {
                 let runs =
