@@ -4,10 +4,10 @@ CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
 export BERTH_CACHE CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help build opencode run test soak check gen bench fmt clean
+.PHONY: help build opencode opencode-old run test soak check gen bench fmt clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build all programs, unoptimised
 	cargo build --workspace
@@ -15,13 +15,16 @@ build: ## build all programs, unoptimised
 opencode: ## fetch the pinned opencode into the cache; prints its path
 	@deploy/opencode/install.sh
 
+opencode-old: ## fetch the oldest opencode that the tests run against; prints its path
+	@deploy/opencode/install-old.sh
+
 run: build opencode ## try it: one prompt through a real opencode with a scripted model, no key needed
 	@scripts/demo.sh "$(CARGO_TARGET_DIR)/debug/berth"
 
-test: opencode ## run all tests, quick sizes; ends with "N passed, N failed"
+test: opencode opencode-old ## run all tests, quick sizes; ends with "N passed, N failed"
 	@cargo xtask test
 
-soak: opencode ## run all tests at full size, and write a report to docs/soak/
+soak: opencode opencode-old ## run all tests at full size, and write a report to docs/soak/
 	@cargo xtask test --soak
 
 check: ## formatting, lints, generated files, licences, scripts, workflows, the tree

@@ -11,14 +11,16 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
-    args::{AnswerArgs, Args, ChatArgs, Command, RunArgs, ServerArgs, SessionArgs},
+    args::{AnswerArgs, Args, ChatArgs, Command, DebugCommand, RunArgs, ServerArgs, SessionArgs},
     connect::ServerChoice,
+    debug::{capture::CaptureConfig, replay::ReplayConfig},
     error::CliError,
     output::Shape,
     state::StateDir,
     up::UpConfig,
 };
 
+mod debug;
 mod up;
 
 /// Namespace of everything in local mode.
@@ -155,6 +157,10 @@ pub enum Config {
     Chat(ChatConfig),
     /// `berth up`
     Up(Box<UpConfig>),
+    /// `berth debug replay`
+    Replay(ReplayConfig),
+    /// `berth debug capture`
+    Capture(Box<CaptureConfig>),
 }
 
 /// What the standard streams are connected to.
@@ -191,6 +197,10 @@ impl Config {
             Command::Run(args) => Ok(Self::Run(run(args, environment, streams)?)),
             Command::Chat(args) => Ok(Self::Chat(chat(args, environment, streams)?)),
             Command::Up(args) => Ok(Self::Up(Box::new(up::up(&args, environment, streams)?))),
+            Command::Debug(DebugCommand::Replay(args)) => Ok(Self::Replay(debug::replay(args))),
+            Command::Debug(DebugCommand::Capture(args)) => {
+                Ok(Self::Capture(Box::new(debug::capture(args, environment)?)))
+            }
         }
     }
 }

@@ -82,6 +82,9 @@ pub enum CliError {
     /// The server, or the way to it, failed.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// An opencode, or the way to it, failed.
+    #[error(transparent)]
+    Opencode(#[from] berth_opencode::ClientError),
     /// Local mode failed.
     #[error(transparent)]
     Up(#[from] UpError),
@@ -91,6 +94,15 @@ pub enum CliError {
     /// A file cannot be read.
     #[error("{} cannot be read", path.display())]
     Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("{} cannot be written", path.display())]
+    Write {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -139,19 +151,24 @@ impl CliError {
     /// What it means for the shell.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Usage { .. } | Self::Up(UpError::OpencodeGiven { .. } | UpError::Port { .. }) => {
-                Exit::Usage
-            }
+            Self::Usage { .. }
+            | Self::Opencode(berth_opencode::ClientError::InvalidRequest(_))
+            | Self::Up(UpError::OpencodeGiven { .. } | UpError::Port { .. }) => Exit::Usage,
             Self::NoServer => Exit::Unreachable,
             Self::CancelTimeout { .. } => Exit::Cancelled,
-            Self::Up(UpError::InUse { .. }) => Exit::Refused,
+            Self::Up(UpError::InUse { .. }) | Self::Opencode(berth_opencode::ClientError::Unauthorized) => {
+                Exit::Refused
+            }
             Self::Client(error) if error.is_unreachable() => Exit::Unreachable,
             Self::Client(error) => match error.problem() {
                 Some(problem) if problem.status < 500 => Exit::Refused,
                 _ => Exit::Failed,
             },
+            Self::Opencode(error) if error.is_transient() => Exit::Unreachable,
             Self::Up(_)
+            | Self::Opencode(_)
             | Self::Read { .. }
+            | Self::Write { .. }
             | Self::BadFile { .. }
             | Self::Input(_)
             | Self::Output(_)

@@ -2,7 +2,7 @@
 //!
 //! [`args`] is the command line as typed and [`config`] what it means; [`run`] and [`chat`] talk to a server through
 //! [`turn`], which shows events by [`render`] and [`output`] and answers requests by [`ask`] and [`input`]; [`up`] is
-//! that server and its sandboxes on this machine.
+//! that server and its sandboxes on this machine. [`debug`] is for whoever works on Berth.
 
 use std::{
     io::{IsTerminal, Write},
@@ -18,6 +18,7 @@ pub mod ask;
 pub mod chat;
 pub mod config;
 pub mod connect;
+pub mod debug;
 pub mod error;
 pub mod input;
 pub mod interrupts;
@@ -62,6 +63,8 @@ fn start(args: args::Args) -> Result<Exit, CliError> {
             Config::Run(config) => Box::pin(run::run(config)).await,
             Config::Chat(config) => Box::pin(chat::chat(config)).await,
             Config::Up(config) => Box::pin(up::up(*config)).await,
+            Config::Replay(config) => debug::replay::replay(&config),
+            Config::Capture(config) => Box::pin(debug::capture::capture(*config)).await,
         }
     });
     // A read from standard input may still be under way, and cannot be called off; opencode's process ends when the

@@ -273,6 +273,7 @@ impl Renderer {
             EventPayload::TurnQueued(_)
             | EventPayload::PartVoided(_)
             | EventPayload::PartReplaced(_)
+            | EventPayload::MessageRemoved(_)
             | EventPayload::Unknown { .. } => {}
         }
     }

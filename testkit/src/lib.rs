@@ -20,20 +20,28 @@
 //! # }
 //! ```
 //!
-//! [`script`] is the language, [`scenarios`] the scripts with a name. Everything but the server is pure.
+//! [`fake_serve`] is another double: a server that looks like opencode itself, and fails on demand.
+//!
+//! [`script`] is the language, [`scenarios`] the scripts with a name. [`validate`] holds the rules of a session's log,
+//! and [`fixture`] makes fixtures of recordings. Everything but the servers and [`Scale`] is pure.
 
 mod answer;
 mod beat;
 mod config;
 mod conversation;
+pub mod fake_serve;
+pub mod fixture;
 mod log;
+mod scale;
 mod scenario;
 pub mod script;
 mod server;
+pub mod validate;
 mod wire;
 
 pub use config::{provider_config, provider_config_for};
 pub use log::{MAX_REQUESTS, ModelLog, RecordedRequest, RequestOutcome};
+pub use scale::Scale;
 pub use scenario::{Scenario, scenario, scenarios};
 pub use server::{MAX_BODY, ScriptedModel};
 pub use wire::ModelWire;

@@ -247,14 +247,14 @@ async fn respond(
 
 /// How an answer begins.
 #[derive(Debug, PartialEq, Eq)]
-enum Opening {
+pub(crate) enum Opening {
     Refuse(Status),
     HoldHeaders,
     Play(Vec<Op>),
 }
 
 /// Settles what depends on how often this place was met: `count` is asked with the operation's index.
-fn settle(ops: Vec<Op>, mut count: impl FnMut(usize) -> u32) -> Opening {
+pub(crate) fn settle(ops: Vec<Op>, mut count: impl FnMut(usize) -> u32) -> Opening {
     let mut playing = Vec::with_capacity(ops.len());
     let only_status = ops.len() == 1;
     for (index, op) in ops.into_iter().enumerate() {

@@ -10,15 +10,14 @@
 mod cutter;
 mod log;
 mod programs;
-mod scale;
 mod stack;
 mod up;
 mod wait;
 
+pub use berth_testkit::Scale;
 pub use cutter::Cutter;
 pub use log::SessionLog;
 pub use programs::{berth_program, opencode_config_home, opencode_program};
-pub use scale::Scale;
 pub use stack::{Options, Stack};
 pub use up::UpProcess;
 pub use wait::{BOUND, within};

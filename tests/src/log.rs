@@ -1,8 +1,7 @@
 //! A session's events as a test sees them, and what must hold of every log.
 
-use std::collections::{HashMap, HashSet};
-
 use berth_client::BerthClient;
+use berth_testkit::validate::{Entry, Extent, check};
 use berth_wire::{
     event::{EventPayload, Fold, SessionEvent, Voice, acp},
     turn::TurnOutcome,
@@ -104,51 +103,13 @@ impl SessionLog {
         calls.into_iter().map(|(_, title, status)| (title, status)).collect()
     }
 
-    /// Checks what must hold of a whole log, read from its first event.
+    /// Checks what must hold of a log, read from its first event on. Its last turn may not have ended.
     pub fn check(&self) {
         let seqs: Vec<i64> = self.events.iter().map(|event| event.seq).collect();
         let dense: Vec<i64> = (1..).take(seqs.len()).collect();
         assert_eq!(seqs, dense, "the log has a hole or a double");
-        let mut ended = HashSet::new();
-        for event in &self.events {
-            let Some(turn) = event.turn_id else { continue };
-            assert!(!ended.contains(&turn), "an event follows its turn's end: {event:?}");
-            if matches!(event.payload, EventPayload::TurnEnded(_)) {
-                ended.insert(turn);
-            }
-        }
-        for turn in ended {
-            self.check_turn(turn);
-        }
-    }
-
-    /// A turn that has ended left nothing open.
-    fn check_turn(&self, turn: Uuid) {
-        self.text(turn, Voice::Message);
-        for (title, status) in self.tools(turn) {
-            let is_final = matches!(status, acp::ToolCallStatus::Completed | acp::ToolCallStatus::Failed);
-            assert!(is_final, "tool call {title:?} is left {status:?}");
-        }
-        let mut asks: HashMap<&str, usize> = HashMap::new();
-        for event in self.of(turn) {
-            match &event.payload {
-                EventPayload::PermissionRequested(asked) => {
-                    *asks.entry(&asked.permission_id).or_default() += 1;
-                }
-                EventPayload::QuestionRequested(asked) => {
-                    *asks.entry(&asked.question_id).or_default() += 1;
-                }
-                EventPayload::PermissionResolved(end) => {
-                    *asks.entry(&end.permission_id).or_default() += 10;
-                }
-                EventPayload::QuestionResolved(end) => {
-                    *asks.entry(&end.question_id).or_default() += 10;
-                }
-                _ => {}
-            }
-        }
-        for (ask, count) in asks {
-            assert_eq!(count, 11, "ask {ask} was not asked once and settled once");
-        }
+        let entries = self.events.iter().map(|event| Entry { turn: event.turn_id, payload: &event.payload });
+        let broken = check(&entries.collect::<Vec<_>>(), Extent::SoFar);
+        assert!(broken.is_empty(), "the log breaks rules: {broken:#?}\n{:#?}", self.events);
     }
 }

@@ -26,6 +26,9 @@ pub const PAYLOAD_VERSION: i64 = 1;
 /// Key in `_meta` of a chunk: `{"id": <part id>, "offset": <UTF-8 bytes of the part before this chunk>}`.
 pub const PART_META: &str = "berth.dev/part";
 
+/// Key in `_meta` of a tool call that gives work to a subagent: opencode's id of the subagent's session, `ses_...`.
+pub const SUBSESSION_META: &str = "berth.dev/subsession";
+
 /// One entry of a session's log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionEvent {
@@ -233,6 +236,17 @@ pub struct ProviderRetry {
     pub message: String,
     /// When the next try is due.
     pub next_at: Option<Timestamp>,
+    /// The tool call whose subagent waits, when it is not the agent itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+/// A message of an earlier turn was removed from opencode's session, by a revert for example: the agent no longer
+/// knows of it. The log keeps what it said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageRemoved {
+    /// opencode's id of the message: a prompt, under which its turn was started, or a step of the agent.
+    pub message_id: String,
 }
 
 /// A turn inside opencode that did not come through this API.
@@ -271,6 +285,8 @@ pub enum EventPayload {
     QuestionResolved(QuestionResolved),
     /// `provider_retry`
     ProviderRetry(ProviderRetry),
+    /// `message_removed`
+    MessageRemoved(MessageRemoved),
     /// `session_reset`: opencode had lost the session, and it was made anew without its history.
     SessionReset(SessionReset),
     /// A kind of a newer Berth.
@@ -329,6 +345,7 @@ impl EventPayload {
             Self::QuestionRequested(p) => own("question_requested", serde_json::to_value(p)),
             Self::QuestionResolved(p) => own("question_resolved", serde_json::to_value(p)),
             Self::ProviderRetry(p) => own("provider_retry", serde_json::to_value(p)),
+            Self::MessageRemoved(p) => own("message_removed", serde_json::to_value(p)),
             Self::SessionReset(p) => own("session_reset", serde_json::to_value(p)),
             Self::Unknown { kind, payload } => (kind.clone(), payload.clone()),
         }
@@ -358,6 +375,7 @@ impl EventPayload {
             "question_requested" => own(kind, payload, Self::QuestionRequested),
             "question_resolved" => own(kind, payload, Self::QuestionResolved),
             "provider_retry" => own(kind, payload, Self::ProviderRetry),
+            "message_removed" => own(kind, payload, Self::MessageRemoved),
             "session_reset" => own(kind, payload, Self::SessionReset),
             _ => own(kind, payload, |update: acp::SessionUpdate| Self::Update(Box::new(update))),
         }

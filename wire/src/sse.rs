@@ -67,7 +67,7 @@ impl SseReader {
         E: std::error::Error + Send + Sync + 'static,
     {
         let bytes = bytes.map(|item| item.map_err(|e| BoundedError::Body(Box::new(e)))).boxed();
-        Self { events: SseByteStream::new(Bounded { bytes, limit, line: 0, frame: 0, last: 0 }) }
+        Self { events: SseByteStream::new(Bounded { bytes, limit, line: 0, frame: 0, last: 0, over: false }) }
     }
 
     /// The next event that has data; `None` at the stream's clean end.
@@ -106,18 +106,22 @@ enum BoundedError {
     TooLarge(usize),
 }
 
-/// Passes bytes on and fails when a frame (the bytes between two blank lines) outgrows the limit.
+/// Passes bytes on and fails when a frame (the bytes between two blank lines) outgrows the limit. What came before that
+/// is passed on first, so that whole frames in the same chunk are not lost.
 struct Bounded {
     bytes: BoxStream<'static, Result<Bytes, BoundedError>>,
     limit: usize,
     line: usize,
     frame: usize,
     last: u8,
+    /// The limit was outgrown.
+    over: bool,
 }
 
 impl Bounded {
-    fn admit(&mut self, chunk: &[u8]) -> Result<(), BoundedError> {
-        for &byte in chunk {
+    /// How many of these bytes are within the limit.
+    fn admit(&mut self, chunk: &[u8]) -> usize {
+        for (index, &byte) in chunk.iter().enumerate() {
             let ends_line = byte == b'\r' || (byte == b'\n' && self.last != b'\r');
             if ends_line && self.line == 0 {
                 self.frame = 0;
@@ -125,7 +129,8 @@ impl Bounded {
                 self.line += 1;
                 self.frame += 1;
                 if self.frame > self.limit {
-                    return Err(BoundedError::TooLarge(self.limit));
+                    self.over = true;
+                    return index;
                 }
             }
             if ends_line {
@@ -133,7 +138,7 @@ impl Bounded {
             }
             self.last = byte;
         }
-        Ok(())
+        chunk.len()
     }
 }
 
@@ -141,10 +146,13 @@ impl Stream for Bounded {
     type Item = Result<Bytes, BoundedError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(Some(Err(BoundedError::TooLarge(self.limit))));
+        }
         let item = std::task::ready!(self.bytes.poll_next_unpin(cx));
         Poll::Ready(item.map(|item| {
-            let chunk = item?;
-            self.admit(&chunk)?;
+            let mut chunk = item?;
+            chunk.truncate(self.admit(&chunk));
             Ok(chunk)
         }))
     }
@@ -225,6 +233,20 @@ mod tests {
         assert_eq!(small.len(), 50, "the bound is per frame, not per stream");
         let error = block_on(read_all(vec![frame.into_bytes()], 50)).unwrap_err();
         assert!(matches!(error, SseError::FrameTooLarge { limit: 50 }), "{error:?}");
+    }
+
+    #[test]
+    fn frames_before_one_over_the_bound_are_read_first() {
+        let bytes = [b"data: one\n\n".as_slice(), b"data: ", &[b'x'; 100], b"\n\n"].concat();
+        for chunks in [vec![bytes.clone()], bytes.chunks(1).map(<[u8]>::to_vec).collect()] {
+            let chunks = chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk)));
+            let mut reader = SseReader::with_limit(futures_util::stream::iter(chunks), 50);
+            let first = block_on(reader.next()).unwrap().unwrap();
+            assert_eq!(first.data, "one");
+            let error = block_on(reader.next()).unwrap().unwrap_err();
+            assert!(matches!(error, SseError::FrameTooLarge { limit: 50 }), "{error:?}");
+            assert!(block_on(reader.next()).is_none());
+        }
     }
 
     proptest! {

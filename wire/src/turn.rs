@@ -74,6 +74,14 @@ pub enum TurnErrorReason {
     PermissionRejected,
     /// The turn's wall clock ran out.
     DeadlineExceeded,
+    /// Nothing was heard of the turn for too long, while opencode itself was alive.
+    Stalled,
+    /// The bound on calls of the model per turn was reached.
+    StepLimitReached,
+    /// Somebody removed the turn's prompt from opencode's session while it ran.
+    PromptRemoved,
+    /// opencode closed the session's directory while the turn ran.
+    InstanceDisposed,
     /// An error that opencode did not type; its words are in the message.
     OpencodeError,
 }
@@ -113,7 +121,7 @@ pub struct Usage {
 pub struct TurnOutcome {
     /// A final state.
     pub state: TurnState,
-    /// Why the agent stopped; absent when it failed.
+    /// Why the agent stopped; absent when it failed, save for `max_turn_requests`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<TurnStopReason>,
     /// What went wrong, when it failed.

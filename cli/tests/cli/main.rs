@@ -7,6 +7,7 @@
 )]
 
 mod chat;
+mod debug;
 mod fake;
 mod process;
 mod run;

@@ -5,7 +5,11 @@
 //! and questions per directory. Reads are tried again, shortly, when no answer came; calls that change something
 //! never are: that is the caller's decision.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use backon::{ExponentialBuilder, Retryable};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -15,7 +19,7 @@ use reqwest::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use berth_wire::problem::{PROBLEM_JSON, Problem};
@@ -23,18 +27,23 @@ use berth_wire::problem::{PROBLEM_JSON, Problem};
 use crate::error::ClientError;
 
 mod calls;
+mod messages;
+mod prompt;
+mod protocol;
 mod session;
 mod stream;
+mod subscription;
 
-pub use calls::{ModelReference, PermissionReply, Prompt, PromptText};
-pub use session::{Ensured, EnsuredHow, NewSession};
+pub use calls::PermissionReply;
+pub use messages::MessagePage;
+pub use prompt::{Prompt, PromptContent, PromptPart};
+pub use protocol::Protocol;
+pub use session::{Ensured, EnsuredHow, NewSession, SessionPatch};
 pub use stream::{EventStream, StreamItem};
+pub use subscription::{Subscription, SubscriptionCounts, SubscriptionItem};
 
 /// Bound on one answer, in bytes.
 const MAX_BODY: usize = 64 * 1024 * 1024;
-
-/// Lines of opencode whose protocol is known, as the minor number of version 1.
-const KNOWN_LINES: std::ops::RangeInclusive<u64> = 15..=18;
 
 /// Where opencode is, and how long to wait for it.
 #[derive(Debug, Clone)]
@@ -47,25 +56,30 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// Bound on one call, its answer included.
     pub request_timeout: Duration,
+    /// Bound on the beginning of an answer that is a stream of all events: nothing boots for it. opencode holds requests
+    /// for ever that arrive while it starts, so a subscription must not wait long.
+    pub stream_timeout: Duration,
     /// Bound on the time between two events of the stream. opencode sends a heartbeat each 10 s.
     pub idle_timeout: Duration,
 }
 
 impl ClientConfig {
-    /// With 5 s to connect, 60 s for a call (the first one in a directory boots it) and 30 s between events.
+    /// With 5 s to connect, 60 s for a call (the first one in a directory boots it), 5 s for a stream to begin and 30 s
+    /// between events.
     pub fn new(base_url: impl Into<String>, password: SecretString) -> Self {
         Self {
             base_url: base_url.into(),
             password,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_mins(1),
+            stream_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
         }
     }
 }
 
 /// What answers, and in which version.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
     /// Version of opencode.
     pub version: String,
@@ -77,7 +91,10 @@ pub struct OpencodeClient {
     http: reqwest::Client,
     base: Url,
     request_timeout: Duration,
+    stream_timeout: Duration,
     idle_timeout: Duration,
+    /// What speaks at the other end, once that was asked. May change when opencode is exchanged.
+    protocol: Arc<Mutex<Option<Protocol>>>,
 }
 
 impl fmt::Debug for OpencodeClient {
@@ -120,7 +137,14 @@ impl<'a> Call<'a> {
 impl OpencodeClient {
     /// Prepares a client; makes no connection yet.
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
-        let ClientConfig { base_url, password, connect_timeout, request_timeout, idle_timeout } = config;
+        let ClientConfig {
+            base_url,
+            password,
+            connect_timeout,
+            request_timeout,
+            stream_timeout,
+            idle_timeout,
+        } = config;
         let base = Url::parse(&base_url)
             .ok()
             .filter(|url| !url.cannot_be_a_base())
@@ -132,31 +156,47 @@ impl OpencodeClient {
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, basic(&password))]))
             .build()
             .map_err(ClientError::Unreachable)?;
-        Ok(Self { http, base, request_timeout, idle_timeout })
+        let protocol = Arc::default();
+        Ok(Self { http, base, request_timeout, stream_timeout, idle_timeout, protocol })
     }
 
-    /// Asks what answers and checks that it is an opencode of a known line.
+    /// Prepares a client, and asks what answers: see [`Self::health`].
+    pub async fn connect(config: ClientConfig) -> Result<(Self, Health), ClientError> {
+        let client = Self::new(config)?;
+        let health = client.health().await?;
+        Ok((client, health))
+    }
+
+    /// Asks what answers and checks that it is an opencode of a known line; later calls of this client and its clones
+    /// take the forms that it understands. Ask again when opencode may have been exchanged.
     pub async fn health(&self) -> Result<Health, ClientError> {
-        let answer: Result<Value, _> = self.read(Call::get(&["global", "health"])).await;
-        let seen = match answer {
-            Ok(value) => match Health::deserialize(&value) {
-                Ok(health) if is_known_version(&health.version) => return Ok(health),
-                Ok(health) => format!("version {}", health.version),
-                Err(_) => "JSON without a version".to_owned(),
-            },
-            Err(ClientError::UnexpectedBody { seen }) => seen,
-            Err(error) => return Err(error),
-        };
-        Err(ClientError::UnsupportedVersion { seen })
+        let answer = self.read(Call::get(&["global", "health"])).await;
+        let (protocol, health) = Protocol::of_health(answer)?;
+        *self.protocol.lock().unwrap_or_else(PoisonError::into_inner) = Some(protocol);
+        Ok(health)
+    }
+
+    /// What speaks at the other end, once that was asked.
+    pub fn protocol(&self) -> Option<Protocol> {
+        *self.protocol.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where nobody asked, the newest is assumed.
+    fn denies_unknown_requests(&self) -> bool {
+        self.protocol().is_none_or(Protocol::denies_unknown_requests)
     }
 
     /// Sends a call that reads, again when no answer came, and reads its JSON.
     async fn read<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
+        parse_json(&self.read_answer(&call).await?)
+    }
+
+    async fn read_answer(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
         let policy = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(100))
             .with_max_delay(Duration::from_secs(1))
             .with_max_times(2);
-        let attempt = || async { parse_json(&self.send(&call).await?) };
+        let attempt = || self.send(call);
         let retry =
             |error: &ClientError| error.is_transient() && !matches!(error, ClientError::Timeout { .. });
         attempt.retry(policy).when(retry).await
@@ -206,12 +246,6 @@ fn basic(password: &SecretString) -> HeaderValue {
     value
 }
 
-fn is_known_version(version: &str) -> bool {
-    let mut numbers = version.split('.').map(|number| number.parse::<u64>().ok());
-    numbers.next().flatten() == Some(1)
-        && numbers.next().flatten().is_some_and(|line| KNOWN_LINES.contains(&line))
-}
-
 /// Maps a failure below HTTP; the URL goes, since it names directories.
 fn transport(error: reqwest::Error) -> ClientError {
     ClientError::Unreachable(error.without_url())
@@ -221,6 +255,8 @@ fn transport(error: reqwest::Error) -> ClientError {
 struct Answer {
     status: StatusCode,
     content_type: String,
+    /// Where the page before this one is found.
+    next_cursor: Option<String>,
     body: Bytes,
 }
 
@@ -228,6 +264,7 @@ impl Answer {
     async fn read(mut response: reqwest::Response) -> Result<Self, ClientError> {
         let status = response.status();
         let content_type = content_type(&response);
+        let next_cursor = header(&response, "x-next-cursor").filter(|cursor| !cursor.is_empty());
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(transport)? {
             if body.len() + chunk.len() > MAX_BODY {
@@ -235,7 +272,7 @@ impl Answer {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Self { status, content_type, body: Bytes::from(body) })
+        Ok(Self { status, content_type, next_cursor, body: Bytes::from(body) })
     }
 
     /// What an answer that is no success says.
@@ -269,9 +306,12 @@ impl Answer {
 }
 
 fn content_type(response: &reqwest::Response) -> String {
-    let value =
-        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let value = header(response, CONTENT_TYPE.as_str()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn header(response: &reqwest::Response, name: &str) -> Option<String> {
+    Some(response.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
 fn parse_json<T: DeserializeOwned>(answer: &Answer) -> Result<T, ClientError> {

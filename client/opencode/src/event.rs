@@ -131,6 +131,13 @@ pub enum Event {
         /// The list.
         todos: Vec<Todo>,
     },
+    /// A directory's instance was closed, with what ran in it.
+    InstanceDisposed {
+        /// The directory.
+        directory: String,
+    },
+    /// All instances were closed.
+    GlobalDisposed,
     /// An event of the door.
     Door(DoorEvent),
     /// A kind that is not read; [`GlobalEvent::kind`] names it.
@@ -158,7 +165,12 @@ impl Event {
             Self::PartDelta(delta) => Some(&delta.session_id),
             Self::PermissionAsked(request) => Some(&request.session_id),
             Self::QuestionAsked(request) => Some(&request.session_id),
-            Self::ServerConnected | Self::ServerHeartbeat | Self::Door(_) | Self::Unknown => None,
+            Self::ServerConnected
+            | Self::ServerHeartbeat
+            | Self::InstanceDisposed { .. }
+            | Self::GlobalDisposed
+            | Self::Door(_)
+            | Self::Unknown => None,
         }
     }
 
@@ -248,6 +260,11 @@ struct TodoProperties {
     todos: Vec<Todo>,
 }
 
+#[derive(Deserialize)]
+struct DisposedProperties {
+    directory: String,
+}
+
 impl GlobalEvent {
     /// Reads the data of one frame.
     pub fn parse(data: &str) -> Result<Self, EventError> {
@@ -320,6 +337,11 @@ impl Event {
                 let TodoProperties { session_id, todos } = read(properties)?;
                 Self::TodoUpdated { session_id, todos }
             }
+            "server.instance.disposed" => {
+                let DisposedProperties { directory } = read(properties)?;
+                Self::InstanceDisposed { directory }
+            }
+            "global.disposed" => Self::GlobalDisposed,
             _ => Self::Unknown,
         })
     }

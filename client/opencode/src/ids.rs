@@ -29,6 +29,35 @@ fn next(prefix: &str) -> String {
     generator.next(prefix, now, &mut rand::rng())
 }
 
+/// Bits of the milliseconds that an id holds.
+const TIME_BITS: u64 = TIME_MASK >> 12;
+
+/// When an id was made, in Unix milliseconds of which it holds the lowest 36 bits. None for what is no such id, and for
+/// `ses_...`, which count downwards.
+fn milliseconds(id: &str) -> Option<u64> {
+    let (_, rest) = id.split_once('_').filter(|(prefix, _)| *prefix != "ses")?;
+    Some(u64::from_str_radix(rest.get(..12)?, 16).ok()? >> 12)
+}
+
+/// True when an id says that it was made before this moment of the clock that made it. False for what is no such id.
+pub fn is_made_before(id: &str, unix_ms: i64) -> bool {
+    milliseconds(id).is_some_and(|made| is_behind(made, unix_ms.cast_unsigned()))
+}
+
+/// True when an id was made an hour or more before another, whose clock may be another one. False for what is no such
+/// id.
+pub fn is_much_older(id: &str, other: &str) -> bool {
+    let hour = 3_600_000;
+    milliseconds(id)
+        .zip(milliseconds(other))
+        .is_some_and(|(made, other)| is_behind(made, other.wrapping_sub(hour)))
+}
+
+/// Of moments that are known by their lowest bits only, what is nearer in the past is the past.
+fn is_behind(made: u64, moment: u64) -> bool {
+    (1..=TIME_BITS / 2).contains(&(moment.wrapping_sub(made) & TIME_BITS))
+}
+
 /// Makes ids from a clock and randomness that are passed in.
 #[derive(Debug, Default)]
 pub struct IdGenerator {
@@ -65,6 +94,30 @@ mod tests {
         assert!(id.starts_with("msg_22ac8eb89001"), "{id}");
         assert_eq!(id.len(), "msg_22ac8eb89001BnfjGYH1RshWeX".len());
         assert!(id[4..].bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn an_id_tells_whether_it_is_older() {
+        // Both made by opencode 1.18.33: a message at 1796014140297 ms, and a request 18 s later.
+        let (message, request) = ("msg_22ac8eb89001BnfjGYH1RshWeX", "per_22ac93258001nQJqGjK3j0RtVb");
+        assert!(!is_made_before(message, 1_796_014_140_297));
+        assert!(is_made_before(message, 1_796_014_140_298));
+        assert!(!is_made_before(request, 1_796_014_140_298));
+        for odd in ["", "msg_", "msg_xyz", "per_22ac8eb8900", "ses_dd3fed727ffeY2aSWYkrrcLFw1"] {
+            assert!(!is_made_before(odd, 1_796_014_140_298), "{odd}");
+        }
+    }
+
+    #[test]
+    fn an_hour_is_much_older() {
+        let ids = [
+            "msg_22ac8eb89001BnfjGYH1RshWeX",
+            "msg_22ac93258001nQJqGjK3j0RtVb",
+            "msg_22c01cb43001QkI6m0EvDAGSQB",
+        ];
+        assert!(!is_much_older(ids[0], ids[1]) && !is_much_older(ids[1], ids[0]), "18 s");
+        assert!(is_much_older(ids[0], ids[2]) && !is_much_older(ids[2], ids[0]), "hours");
+        assert!(!is_much_older("msg_1", ids[2]));
     }
 
     #[test]

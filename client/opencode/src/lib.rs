@@ -4,6 +4,7 @@
 //! - [`model`], [`event`]: what opencode answers and sends, as far as Berth reads it.
 //! - [`ids`]: message and part ids in opencode's format.
 //! - [`translate`]: the state machine that makes a session's log, and the one end of each turn, out of events.
+//! - [`replay`]: recorded streams, translated as they would have been live.
 //!
 //! Knows nothing of Berth's server, its store or Kubernetes.
 
@@ -12,12 +13,15 @@ pub mod error;
 pub mod event;
 pub mod ids;
 pub mod model;
+pub mod replay;
 pub mod translate;
 
 pub use client::{
-    ClientConfig, Ensured, EnsuredHow, EventStream, Health, ModelReference, NewSession, OpencodeClient,
-    PermissionReply, Prompt, PromptText, StreamItem,
+    ClientConfig, Ensured, EnsuredHow, EventStream, Health, MessagePage, NewSession, OpencodeClient,
+    PermissionReply, Prompt, PromptContent, PromptPart, Protocol, SessionPatch, StreamItem, Subscription,
+    SubscriptionCounts, SubscriptionItem,
 };
 pub use error::ClientError;
 pub use event::{Event, GlobalEvent};
-pub use translate::{SessionTranslator, Snapshot, Translation, TurnPhase};
+pub use model::ModelReference;
+pub use translate::{Awaits, DueRetry, Observation, SessionTranslator, Snapshot, Translation, TurnPhase};

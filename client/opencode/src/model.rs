@@ -20,6 +20,14 @@ where
     Ok(T::deserialize(Value::deserialize(deserializer)?).unwrap_or_default())
 }
 
+/// When a session was made, in Unix milliseconds of opencode's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionTime {
+    /// Made; 0 when it is not told.
+    #[serde(default)]
+    pub created: i64,
+}
+
 /// A session of opencode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
@@ -34,6 +42,9 @@ pub struct SessionInfo {
     /// Working directory.
     #[serde(default, deserialize_with = "lenient")]
     pub directory: String,
+    /// When.
+    #[serde(default, deserialize_with = "lenient")]
+    pub time: SessionTime,
     /// What its creator attached; see [`SESSION_METADATA`].
     #[serde(default, deserialize_with = "lenient")]
     pub metadata: Map<String, Value>,
@@ -51,6 +62,47 @@ impl SessionInfo {
             self.title.starts_with("New session - ") || self.title.starts_with("Child session - ");
         (!self.title.is_empty() && !placeholder).then_some(self.title.as_str())
     }
+}
+
+/// What a rule for permissions does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PermissionAction {
+    /// A person is asked.
+    Ask,
+    /// It is allowed.
+    Allow,
+    /// It is refused, and the model told so.
+    Deny,
+}
+
+/// A session's own rule for permissions. `allow` overrides what the configuration says; `ask` does not hold for
+/// subagents, `deny` does (measured on opencode 1.15.4 and 1.18.33).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionRule {
+    /// What kind of thing, such as `bash`; `*` for all.
+    pub permission: String,
+    /// What exactly, with `*`.
+    pub pattern: String,
+    /// What is done.
+    pub action: PermissionAction,
+}
+
+/// What changed in one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDiff {
+    /// The file, from the directory.
+    #[serde(default, deserialize_with = "lenient")]
+    pub file: String,
+    /// The change as a unified diff, where opencode gives it.
+    #[serde(default, deserialize_with = "lenient")]
+    pub patch: Option<String>,
+    /// Lines added.
+    #[serde(default, deserialize_with = "lenient")]
+    pub additions: u64,
+    /// Lines removed.
+    #[serde(default, deserialize_with = "lenient")]
+    pub deletions: u64,
 }
 
 /// Who wrote a message.
@@ -74,6 +126,15 @@ pub struct MessageTime {
     /// Completed; never set for one that was cut off by a crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<i64>,
+}
+
+/// A model of a provider.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ModelReference {
+    /// Provider, such as `anthropic`.
+    pub provider_id: String,
+    /// Its model.
+    pub model_id: String,
 }
 
 /// Cache tokens.
@@ -155,6 +216,25 @@ pub struct MessageInfo {
     /// What went wrong.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
+    /// The agent that wrote it, or that is to answer it, such as `build` or `plan`.
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Provider of the model that wrote it.
+    #[serde(
+        default,
+        rename = "providerID",
+        deserialize_with = "lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub provider_id: Option<String>,
+    /// The model that wrote it.
+    #[serde(
+        default,
+        rename = "modelID",
+        deserialize_with = "lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub model_id: Option<String>,
     /// Tokens of this step.
     #[serde(default, deserialize_with = "lenient")]
     pub tokens: Tokens,
@@ -167,6 +247,12 @@ pub struct MessageInfo {
 }
 
 impl MessageInfo {
+    /// The model that wrote it; user messages have none.
+    pub fn model(&self) -> Option<ModelReference> {
+        let (provider_id, model_id) = (self.provider_id.clone()?, self.model_id.clone()?);
+        Some(ModelReference { provider_id, model_id })
+    }
+
     /// True for a compaction's summary, which the agent writes for itself.
     pub fn is_summary(&self) -> bool {
         self.summary == Value::Bool(true)

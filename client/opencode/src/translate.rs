@@ -42,7 +42,7 @@
 //! A cancel that was wanted makes it cancelled, unless the turn had come to an end of its own (a finish of its own, or
 //! an error other than the abort).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use berth_wire::{
     event::EventPayload,
@@ -52,8 +52,10 @@ use serde::{Deserialize, Serialize};
 
 use self::{asks::Asks, dispatch::extend, text::Source, turn::Turn};
 use crate::{
-    event::GlobalEvent,
-    model::{MessageWithParts, PermissionRequest, QuestionRequest, SessionStatus},
+    event::{Event, GlobalEvent},
+    model::{
+        MessageWithParts, ModelReference, PermissionRequest, QuestionRequest, SessionInfo, SessionStatus,
+    },
 };
 
 mod asks;
@@ -66,6 +68,8 @@ mod turn;
 
 /// How many messages of earlier turns are remembered, so that late news of them is told apart.
 const EARLIER_LIMIT: usize = 64;
+/// How many removed messages are remembered, so that late news of them is not shown.
+const REMOVED_LIMIT: usize = 32;
 
 /// Where the session's turn stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,18 +103,77 @@ pub struct Snapshot {
     pub messages: Vec<MessageWithParts>,
     /// What the session does; absent when it is not listed, which means idle.
     pub status: Option<SessionStatus>,
+    /// Sessions that work for this one, at any depth, each after its parent. Read them after the requests: a subagent may
+    /// be made, and ask, meanwhile.
+    pub sessions: Vec<SessionInfo>,
+    /// What those do, by id; idle ones are absent.
+    pub statuses: BTreeMap<String, SessionStatus>,
     /// The directory's requests for permissions.
     pub permissions: Vec<PermissionRequest>,
     /// The directory's requests for answers.
     pub questions: Vec<QuestionRequest>,
 }
 
+/// How much a model takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ContextSize {
+    model: ModelReference,
+    tokens: u64,
+}
+
+/// What a watchdog must know of a turn that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// opencode has begun it.
+    pub started: bool,
+    /// An abort is wanted already.
+    pub aborting: bool,
+    /// Calls of the model so far.
+    pub steps: u64,
+    /// What is waited for.
+    pub awaits: Awaits,
+    /// The provider's call that is tried again last, of those that are waited for.
+    pub retry: Option<DueRetry>,
+}
+
+/// What a turn waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaits {
+    /// A person, who gives a permission or an answer. Tools may run meanwhile.
+    Person,
+    /// A tool, in the session or in a subagent.
+    Tool,
+    /// The model, or opencode itself.
+    Model,
+}
+
+/// A call of the provider that is to be tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueRetry {
+    /// The provider's words.
+    pub message: String,
+    /// When, in Unix milliseconds of opencode's clock.
+    pub at_ms: i64,
+}
+
 /// The translation of one session: feed it every event, and keep it with the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionTranslator {
     root: String,
+    /// The directory whose instance it is of, once an event told it: the real path, without symbolic links.
+    directory: Option<String>,
     /// The title that was told last.
     title: Option<String>,
+    /// The agent that was told last.
+    mode: Option<String>,
+    /// How much the model in use takes, where the caller told it.
+    context: Option<ContextSize>,
+    /// US dollars of the turns that have ended.
+    cost: f64,
+    /// Messages that were removed.
+    removed: VecDeque<String>,
+    /// Removals of what is not known.
+    ignored: u64,
     /// Our prompts, and their steps, of turns that have ended.
     earlier: VecDeque<String>,
     /// The last turn ended by a `session.error`; opencode repeats that with a stack trace, even after idle.
@@ -124,7 +187,13 @@ impl SessionTranslator {
     pub fn new(root: &str) -> Self {
         Self {
             root: root.to_owned(),
+            directory: None,
             title: None,
+            mode: None,
+            context: None,
+            cost: 0.0,
+            removed: VecDeque::new(),
+            ignored: 0,
             earlier: VecDeque::new(),
             echo_due: false,
             asks: Asks::default(),
@@ -207,17 +276,91 @@ impl SessionTranslator {
         self.turn.as_ref().is_some_and(|turn| turn.in_doubt())
     }
 
+    /// The message id of the running turn's prompt: a [`Snapshot`] must reach back to it.
+    pub fn prompt(&self) -> Option<&str> {
+        self.turn.as_ref().map(|turn| turn.user_message())
+    }
+
+    /// What a watchdog must know of the turn; none without a turn.
+    pub fn observe(&self) -> Option<Observation> {
+        let turn = self.turn.as_ref()?;
+        let last = turn.retries().max_by_key(|retry| retry.next);
+        Some(Observation {
+            started: turn.is_started(),
+            aborting: turn.abort_wanted(),
+            steps: turn.step_count(),
+            awaits: self.awaits(turn),
+            retry: last.map(|retry| DueRetry { message: retry.message.clone(), at_ms: retry.next }),
+        })
+    }
+
+    fn awaits(&self, turn: &Turn) -> Awaits {
+        if self.asks.any_open() {
+            Awaits::Person
+        } else if turn.tools.any_runs() || turn.family.any_runs() {
+            Awaits::Tool
+        } else {
+            Awaits::Model
+        }
+    }
+
+    /// The model of the turn's newest step, when it is not known how much it takes: see [`Self::set_context_size`].
+    pub fn unsized_model(&self) -> Option<&ModelReference> {
+        let model = self.turn.as_ref()?.model()?;
+        let known = self.context.as_ref().is_some_and(|context| context.model == *model);
+        (!known).then_some(model)
+    }
+
+    /// The model takes so many tokens: each step of it that ends is followed by a `usage_update` from now on.
+    pub fn set_context_size(&mut self, model: ModelReference, tokens: u64) -> Vec<Translation> {
+        let mut out = Vec::new();
+        self.context = Some(ContextSize { model, tokens });
+        self.tell_usage(&mut out);
+        out
+    }
+
+    /// How many removals of unknown messages and parts there were.
+    pub fn ignored_removals(&self) -> u64 {
+        self.ignored
+    }
+
     /// The event is of this session or one of its subagents; [`Self::apply`] of any other changes nothing.
     pub fn concerns(&self, event: &GlobalEvent) -> bool {
+        match &event.event {
+            Event::InstanceDisposed { directory } => return self.is_of(directory),
+            Event::GlobalDisposed => return true,
+            _ => {}
+        }
         let related = |session: &str| {
             session == self.root || self.turn.as_ref().is_some_and(|turn| turn.family.contains(session))
         };
         event.event.session_id().is_some_and(related) || event.event.parent_id().is_some_and(related)
     }
 
+    fn is_of(&self, directory: &str) -> bool {
+        self.directory.as_deref() == Some(directory)
+    }
+
+    /// Learns the session's directory from what is sent about it.
+    fn note_directory(&mut self, event: &GlobalEvent) {
+        if event.event.session_id() != Some(&self.root) {
+            return;
+        }
+        let told = match &event.event {
+            Event::SessionCreated(info) | Event::SessionUpdated(info) => Some(&info.directory),
+            _ => event.directory.as_ref(),
+        };
+        if let Some(told) = told.filter(|told| !told.is_empty())
+            && self.directory.as_ref() != Some(told)
+        {
+            self.directory = Some(told.clone());
+        }
+    }
+
     /// Takes the next event. Events of other sessions, and the door's own, change nothing.
     pub fn apply(&mut self, event: &GlobalEvent) -> Vec<Translation> {
         let mut out = Vec::new();
+        self.note_directory(event);
         self.on_event(&event.event, &mut out);
         self.check_endless(&mut out);
         self.check_end(&mut out);
@@ -245,6 +388,10 @@ impl SessionTranslator {
                 self.on_part(part, Source::Snapshot, &mut out);
             }
         }
+        for session in &snapshot.sessions {
+            self.on_subsession(session);
+        }
+        self.reconcile_statuses(snapshot, &mut out);
         self.reconcile_asks(snapshot, &mut out);
         if let Some(turn) = &mut self.turn {
             turn.texts.gap_closed();
@@ -282,6 +429,12 @@ impl SessionTranslator {
         out
     }
 
+    fn remember_removed(&mut self, message: &str) {
+        self.removed.push_back(message.to_owned());
+        let excess = self.removed.len().saturating_sub(REMOVED_LIMIT);
+        self.removed.drain(..excess);
+    }
+
     fn check_endless(&mut self, out: &mut Vec<Translation>) {
         if let Some(error) = self.turn.as_mut().and_then(|turn| turn.see_endless()) {
             out.push(Translation::Abort(error));
@@ -300,6 +453,7 @@ impl SessionTranslator {
         extend(out, self.asks.drop_all());
         extend(out, turn.tools.fail_open("The turn ended before this tool did."));
         outcome.usage = turn.usage();
+        self.cost += outcome.usage.unwrap_or_default().cost_usd;
         self.echo_due |= turn.ended_by_report();
         let messages = std::iter::once(turn.user_message()).chain(turn.step_ids());
         self.earlier.extend(messages.map(str::to_owned));

@@ -20,7 +20,7 @@ use axum::{
 };
 use berth_opencode::{
     ClientConfig, ClientError, EnsuredHow, Event, NewSession, OpencodeClient, PermissionReply, Prompt,
-    PromptText, model::SESSION_METADATA,
+    PromptPart, SessionPatch, model::SESSION_METADATA,
 };
 use berth_wire::problem::{PROBLEM_JSON, Problem, ProblemType};
 use futures_util::StreamExt;
@@ -172,8 +172,7 @@ async fn a_door_that_is_starting_is_asked_again_for_reads_only() {
     assert_eq!(refusal.problem_type(), Some(ProblemType::Starting));
     assert!(error.is_transient());
     assert_eq!(calls.swap(0, Ordering::SeqCst), 3);
-    let parts = vec![PromptText { id: "prt_1".to_owned(), text: "hi".to_owned() }];
-    let prompt = Prompt { message_id: "msg_1".to_owned(), parts, model: None, agent: None };
+    let prompt = Prompt::new("msg_1", vec![PromptPart::text("hi")]);
     assert!(matches!(peer.client.send_prompt("/w", "ses_1", &prompt).await, Err(ClientError::Refused(_))));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -332,7 +331,7 @@ fn sessions(listed: Vec<Value>) -> (Router, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_session_is_made_only_when_there_is_none() {
     let ours = Uuid::now_v7();
-    let new = NewSession { title: Some("t".to_owned()), berth_session_id: ours };
+    let new = NewSession { title: Some("t".to_owned()), berth_session_id: ours, permission: Vec::new() };
     let other = json!({ "id": "ses_other", "metadata": { SESSION_METADATA: Uuid::now_v7() } });
     let found = json!({ "id": "ses_found", "metadata": { SESSION_METADATA: ours } });
     let child = json!({ "id": "ses_child", "parentID": "ses_found", "metadata": { SESSION_METADATA: ours } });
@@ -346,7 +345,8 @@ async fn a_session_is_made_only_when_there_is_none() {
     let error = peer.client.ensure_session("/w", Some("ses_down"), &new).await.unwrap_err();
     assert!(error.is_transient(), "an outage makes no session: {error:?}");
     assert_eq!(created.load(Ordering::SeqCst), 0);
-    assert_eq!(peer.client.rename_session("/w", "ses_known", "new").await.unwrap().title, "new");
+    let patch = SessionPatch { title: Some("new".to_owned()), permission: None };
+    assert_eq!(peer.client.patch_session("/w", "ses_known", &patch).await.unwrap().title, "new");
 
     let (router, created) = sessions(vec![other]);
     let peer = serve(router).await;

@@ -1,71 +1,25 @@
-//! The calls that a turn needs: prompt, abort, messages, status, permissions, questions. IO.
+//! The calls that a turn needs: prompt, abort, status, permissions, questions, models. IO.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use berth_wire::door::DoorState;
-use serde_json::{Map, Value, json};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
 
-use super::{Call, OpencodeClient};
+use super::{Call, OpencodeClient, prompt::Prompt};
 use crate::{
     error::ClientError,
-    model::{MessageWithParts, PermissionRequest, QuestionRequest, SessionStatus},
+    model::{ModelReference, PermissionRequest, QuestionRequest, SessionStatus},
 };
 
-/// One text of a prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptText {
-    /// Part id, from [`crate::ids::part_id`]: without one, opencode doubles the part when the prompt is sent again.
-    pub id: String,
-    /// The text.
-    pub text: String,
-}
-
-/// A model of a provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelReference {
-    /// Provider, such as `anthropic`.
-    pub provider_id: String,
-    /// Its model.
-    pub model_id: String,
-}
-
-/// A prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompt {
-    /// Message id, from [`crate::ids::message_id`].
-    pub message_id: String,
-    /// Its texts; must not be empty, since opencode would run a turn about nothing.
-    pub parts: Vec<PromptText>,
-    /// Model, when not the session's: one that is named stays the session's for later prompts, also when it does not
-    /// exist (measured on opencode 1.18.33).
-    pub model: Option<ModelReference>,
-    /// Agent, when not the default one.
-    pub agent: Option<String>,
-}
-
-impl Prompt {
-    fn to_json(&self) -> Value {
-        let text = |part: &PromptText| json!({ "id": part.id, "type": "text", "text": part.text });
-        let mut body = Map::new();
-        body.insert("messageID".to_owned(), json!(self.message_id));
-        body.insert("parts".to_owned(), self.parts.iter().map(text).collect());
-        if let Some(model) = &self.model {
-            let value = json!({ "providerID": model.provider_id, "modelID": model.model_id });
-            body.insert("model".to_owned(), value);
-        }
-        if let Some(agent) = &self.agent {
-            body.insert("agent".to_owned(), json!(agent));
-        }
-        Value::Object(body)
-    }
-}
-
-/// Answer to a request for a permission. opencode's own `always` is not offered: it would hold for all sessions of the
-/// directory until opencode restarts.
+/// Answer to a request for a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermissionReply {
     /// Allow this one.
     Once,
+    /// Allow this one and what the request says in `always`, for **all** sessions of the directory, until opencode
+    /// restarts. Berth's server never sends it: its own rules are per session, and last.
+    Always,
     /// Refuse. Without a message this ends the turn; other open requests of the session are refused too.
     Reject,
 }
@@ -84,24 +38,19 @@ impl OpencodeClient {
             return Err(ClientError::InvalidRequest("a prompt needs a part".to_owned()));
         }
         let path = ["session", session, "prompt_async"];
-        self.send(&Call::post(&path, prompt.to_json()).directory(directory)).await.map(drop)
+        let answer = self.send(&Call::post(&path, prompt.to_json()).directory(directory)).await?;
+        // Something else may answer any path with 200 and a page: that is no promise to run the prompt.
+        if answer.status == StatusCode::NO_CONTENT {
+            return Ok(());
+        }
+        let seen = format!("{} instead of 204 for a prompt", answer.status.as_u16());
+        Err(ClientError::UnexpectedBody { seen })
     }
 
     /// Aborts what the session does. Has no effect on a prompt that has not started.
     pub async fn abort(&self, directory: &str, session: &str) -> Result<(), ClientError> {
         let path = ["session", session, "abort"];
         self.write::<bool>(Call::post(&path, json!({})).directory(directory)).await.map(drop)
-    }
-
-    /// The newest `limit` messages, oldest first.
-    pub async fn list_messages(
-        &self,
-        directory: &str,
-        session: &str,
-        limit: u32,
-    ) -> Result<Vec<MessageWithParts>, ClientError> {
-        let path = ["session", session, "message"];
-        self.read(Call::get(&path).directory(directory).query("limit", limit.to_string())).await
     }
 
     /// What the directory's sessions do; idle ones are absent.
@@ -128,11 +77,16 @@ impl OpencodeClient {
     ) -> Result<(), ClientError> {
         let reply = match reply {
             PermissionReply::Once => "once",
+            PermissionReply::Always => "always",
             PermissionReply::Reject => "reject",
         };
         let mut body = json!({ "reply": reply });
         if let Some(message) = message {
             body["message"] = json!(message);
+        }
+        if !self.denies_unknown_requests() {
+            let listed = self.list_permissions(directory).await?;
+            check_listed(request, listed.iter().map(|listed| &listed.id))?;
         }
         let path = ["permission", request, "reply"];
         self.write::<Value>(Call::post(&path, body).directory(directory)).await.map(drop)
@@ -143,13 +97,15 @@ impl OpencodeClient {
         self.read(Call::get(&["question"]).directory(directory)).await
     }
 
-    /// Answers questions: for each question, in order, the chosen labels or free text.
+    /// Answers questions: for each question, in order, the chosen labels or free text. [`ClientError::NotFound`] means
+    /// that they were settled otherwise.
     pub async fn reply_question(
         &self,
         directory: &str,
         request: &str,
         answers: &[Vec<String>],
     ) -> Result<(), ClientError> {
+        self.check_question(directory, request).await?;
         let path = ["question", request, "reply"];
         let call = Call::post(&path, json!({ "answers": answers })).directory(directory);
         self.write::<Value>(call).await.map(drop)
@@ -157,7 +113,31 @@ impl OpencodeClient {
 
     /// Dismisses questions, which ends the turn.
     pub async fn reject_question(&self, directory: &str, request: &str) -> Result<(), ClientError> {
+        self.check_question(directory, request).await?;
         let path = ["question", request, "reject"];
+        self.write::<Value>(Call::post(&path, json!({})).directory(directory)).await.map(drop)
+    }
+
+    async fn check_question(&self, directory: &str, request: &str) -> Result<(), ClientError> {
+        if self.denies_unknown_requests() {
+            return Ok(());
+        }
+        let listed = self.list_questions(directory).await?;
+        check_listed(request, listed.iter().map(|listed| &listed.id))
+    }
+
+    /// How many tokens each model of the directory's configuration takes, its answer included. opencode's answer holds
+    /// the providers' keys; nothing of it but names and sizes is kept.
+    pub async fn context_sizes(&self, directory: &str) -> Result<BTreeMap<ModelReference, u64>, ClientError> {
+        let answer: Value = self.read(Call::get(&["config", "providers"]).directory(directory)).await?;
+        let providers = answer["providers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(providers.iter().flat_map(sizes).collect())
+    }
+
+    /// Closes the directory's instance: what runs in it is aborted, and all that is only in memory is forgotten, such as
+    /// what `always` allowed. The next call in the directory boots it anew.
+    pub async fn dispose_instance(&self, directory: &str) -> Result<(), ClientError> {
+        let path = ["instance", "dispose"];
         self.write::<Value>(Call::post(&path, json!({})).directory(directory)).await.map(drop)
     }
 
@@ -165,4 +145,22 @@ impl OpencodeClient {
     pub async fn door_state(&self) -> Result<DoorState, ClientError> {
         self.read(Call::get(&["berth", "state"])).await
     }
+}
+
+fn check_listed<'a>(request: &str, mut listed: impl Iterator<Item = &'a String>) -> Result<(), ClientError> {
+    if listed.any(|id| id == request) {
+        return Ok(());
+    }
+    Err(ClientError::NotFound { message: format!("request {request} is not open") })
+}
+
+fn sizes(provider: &Value) -> Vec<(ModelReference, u64)> {
+    let Some((id, models)) = provider["id"].as_str().zip(provider["models"].as_object()) else {
+        return Vec::new();
+    };
+    let size = |(model_id, model): (&String, &Value)| {
+        let tokens = model["limit"]["context"].as_u64().filter(|tokens| *tokens > 0)?;
+        Some((ModelReference { provider_id: id.to_owned(), model_id: model_id.clone() }, tokens))
+    };
+    models.iter().filter_map(size).collect()
 }

@@ -1,13 +1,14 @@
 //! Sessions of opencode, and which of them belongs to a session of Berth. IO.
 
 use reqwest::Method;
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Call, OpencodeClient};
 use crate::{
     error::ClientError,
-    model::{SESSION_METADATA, SessionInfo},
+    model::{FileDiff, PermissionRule, SESSION_METADATA, SessionInfo, Todo},
 };
 
 /// How many sessions of a directory are looked through for one of ours, newest first.
@@ -20,6 +21,19 @@ pub struct NewSession {
     pub title: Option<String>,
     /// The session of Berth that it belongs to; goes into its metadata.
     pub berth_session_id: Uuid,
+    /// Rules for permissions, the last that fits counts; none leaves those of the configuration.
+    pub permission: Vec<PermissionRule>,
+}
+
+/// What is to change in a session; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SessionPatch {
+    /// Title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// All of its rules for permissions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission: Option<Vec<PermissionRule>>,
 }
 
 /// How [`OpencodeClient::ensure_session`] came by the session.
@@ -52,6 +66,9 @@ impl OpencodeClient {
         let mut body = json!({ "metadata": { SESSION_METADATA: new.berth_session_id } });
         if let Some(title) = &new.title {
             body["title"] = json!(title);
+        }
+        if !new.permission.is_empty() {
+            body["permission"] = json!(new.permission);
         }
         self.write(Call::post(&["session"], body).directory(directory)).await
     }
@@ -92,16 +109,42 @@ impl OpencodeClient {
         Ok(Ensured { session, how: EnsuredHow::Created })
     }
 
-    /// Gives a session a title.
-    pub async fn rename_session(
+    /// Changes a session. Rules take effect with its next prompt.
+    pub async fn patch_session(
         &self,
         directory: &str,
         id: &str,
-        title: &str,
+        patch: &SessionPatch,
     ) -> Result<SessionInfo, ClientError> {
         let path = ["session", id];
-        let call = Call { body: Some(json!({ "title": title })), ..Call::new(Method::PATCH, &path) };
+        let body = serde_json::to_value(patch).expect("a patch is plain data and serialises");
+        let call = Call { body: Some(body), ..Call::new(Method::PATCH, &path) };
         self.write(call.directory(directory)).await
+    }
+
+    /// Sessions whose parent it is: those of its subagents, of all turns. Not those of subagents' subagents.
+    pub async fn list_children(&self, directory: &str, id: &str) -> Result<Vec<SessionInfo>, ClientError> {
+        self.read(Call::get(&["session", id, "children"]).directory(directory)).await
+    }
+
+    /// The agent's list of things to do.
+    pub async fn list_todos(&self, directory: &str, id: &str) -> Result<Vec<Todo>, ClientError> {
+        self.read(Call::get(&["session", id, "todo"]).directory(directory)).await
+    }
+
+    /// What changed in files, as far as opencode keeps snapshots of them: of the whole session, or since a message.
+    pub async fn list_diffs(
+        &self,
+        directory: &str,
+        id: &str,
+        message: Option<&str>,
+    ) -> Result<Vec<FileDiff>, ClientError> {
+        let path = ["session", id, "diff"];
+        let mut call = Call::get(&path).directory(directory);
+        if let Some(message) = message {
+            call = call.query("messageID", message);
+        }
+        self.read(call).await
     }
 
     /// Deletes a session. A turn that runs in it goes on: abort it first.

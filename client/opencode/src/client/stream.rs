@@ -40,12 +40,25 @@ impl OpencodeClient {
     /// Subscribes to the events of all directories, from the one after `after` when a door keeps them. opencode itself
     /// loses events that are sent within 100 ms of its answer; a door does not.
     pub async fn global_events(&self, after: Option<&Cursor>) -> Result<EventStream, ClientError> {
+        self.request_events(&Call::get(&["global", "event"]), after, self.stream_timeout).await
+    }
+
+    /// Subscribes to the events of one directory, without envelopes. opencode keeps no history of them.
+    pub async fn directory_events(&self, directory: &str) -> Result<EventStream, ClientError> {
+        self.request_events(&Call::get(&["event"]).directory(directory), None, self.request_timeout).await
+    }
+
+    async fn request_events(
+        &self,
+        call: &Call<'_>,
+        after: Option<&Cursor>,
+        limit: Duration,
+    ) -> Result<EventStream, ClientError> {
         let (name, value) = accept_events();
-        let mut request = self.request(&Call::get(&["global", "event"]))?.header(name, value);
+        let mut request = self.request(call)?.header(name, value);
         if let Some(cursor) = after {
             request = request.header("last-event-id", cursor.to_string());
         }
-        let limit = self.request_timeout;
         let response = tokio::time::timeout(limit, request.send())
             .await
             .map_err(|_| ClientError::Timeout { limit })?
@@ -72,11 +85,16 @@ impl EventStream {
     /// The next event. [`ClientError::Event`] tells of one frame that was not understood, and the stream goes on; any
     /// other error ends it.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ClientError>> {
+        Some(self.next_frame().await?.and_then(|frame| read_frame(&frame)))
+    }
+
+    /// The next frame as it was sent, for recordings. Any error ends the stream.
+    pub async fn next_frame(&mut self) -> Option<Result<SseEvent, ClientError>> {
         if self.ended {
             return None;
         }
         let item = match tokio::time::timeout(self.idle, self.reader.next()).await {
-            Ok(Some(Ok(frame))) => return Some(read_frame(&frame)),
+            Ok(Some(Ok(frame))) => return Some(Ok(frame)),
             Ok(Some(Err(error))) => Some(Err(ClientError::Stream(error))),
             Ok(None) => None,
             Err(_) => Some(Err(ClientError::StreamIdle { limit: self.idle })),

@@ -25,7 +25,7 @@ pub(super) enum AskKind {
 pub(super) struct OpenAsk {
     pub(super) id: String,
     pub(super) kind: AskKind,
-    /// Tool call that waits, in the session that asks.
+    /// Tool call that waits, by its id in ACP, when it is the turn's session that asks.
     pub(super) call: Option<String>,
 }
 
@@ -45,6 +45,15 @@ impl OpenAsk {
     }
 }
 
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Asker {
+    /// The root session's tool call behind it, by its id in ACP.
+    pub(super) call: Option<String>,
+    /// It is a subagent that asks.
+    pub(super) subagent: bool,
+}
+
 /// The requests of a session and its subagents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Asks {
@@ -53,13 +62,9 @@ pub(super) struct Asks {
 }
 
 impl Asks {
-    /// A permission is asked for; `tool_call` is the call of the root session that it belongs to.
-    pub(super) fn permission(
-        &mut self,
-        request: &PermissionRequest,
-        tool_call: Option<String>,
-    ) -> Option<EventPayload> {
-        self.admit(AskKind::Permission, &request.id, request.tool.as_ref().map(|tool| tool.call_id.clone()))?;
+    /// A permission is asked for.
+    pub(super) fn permission(&mut self, request: &PermissionRequest, asker: Asker) -> Option<EventPayload> {
+        self.admit(AskKind::Permission, &request.id, &asker)?;
         let title = if request.patterns.is_empty() {
             request.permission.clone()
         } else {
@@ -70,7 +75,7 @@ impl Asks {
             permission: request.permission.clone(),
             patterns: request.patterns.clone(),
             always: request.always.clone(),
-            tool_call_id: tool_call,
+            tool_call_id: asker.call,
             title: one_line(&title),
             metadata: request.metadata.clone(),
             expires_at: None,
@@ -78,24 +83,21 @@ impl Asks {
     }
 
     /// Questions are asked.
-    pub(super) fn question(
-        &mut self,
-        request: &QuestionRequest,
-        tool_call: Option<String>,
-    ) -> Option<EventPayload> {
-        self.admit(AskKind::Question, &request.id, request.tool.as_ref().map(|tool| tool.call_id.clone()))?;
+    pub(super) fn question(&mut self, request: &QuestionRequest, asker: Asker) -> Option<EventPayload> {
+        self.admit(AskKind::Question, &request.id, &asker)?;
         Some(EventPayload::QuestionRequested(QuestionRequested {
             question_id: request.id.clone(),
             questions: request.questions.clone(),
-            tool_call_id: tool_call,
+            tool_call_id: asker.call,
         }))
     }
 
     /// `None` when it was seen before.
-    fn admit(&mut self, kind: AskKind, id: &str, call: Option<String>) -> Option<()> {
+    fn admit(&mut self, kind: AskKind, id: &str, asker: &Asker) -> Option<()> {
         if self.open.iter().any(|ask| ask.id == id) || self.settled.iter().any(|settled| settled == id) {
             return None;
         }
+        let call = asker.call.clone().filter(|_| !asker.subagent);
         self.open.push(OpenAsk { id: id.to_owned(), kind, call });
         Some(())
     }
@@ -106,6 +108,11 @@ impl Asks {
         let ask = self.open.remove(index);
         self.remember(&ask.id);
         Some(ask.resolved(resolution))
+    }
+
+    /// A person is waited for.
+    pub(super) fn any_open(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// The turn ended: nobody can answer what is open.

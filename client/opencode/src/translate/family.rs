@@ -1,10 +1,11 @@
-//! Which sessions are subagents, at any depth, of the turn's session. Pure.
+//! Which sessions are subagents, at any depth, of the turn's session, and what they do. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{SessionInfo, ToolPart};
+use super::{tool, turn::Retry};
+use crate::model::{SessionInfo, SessionStatus, ToolPart, ToolStatus};
 
 /// Bound on the depth that is followed.
 const MAX_DEPTH: usize = 64;
@@ -13,8 +14,12 @@ const MAX_DEPTH: usize = 64;
 struct Member {
     /// The session that it works for.
     parent: String,
-    /// The task call of the root session that it works for, once known.
+    /// The task call that it works through, by its id in ACP, once known.
     call: Option<String>,
+    /// The last retry of its provider.
+    retry: Option<Retry>,
+    /// Its calls that run, by part id.
+    runs: BTreeSet<String>,
 }
 
 /// The subagents of one turn.
@@ -28,18 +33,36 @@ impl Family {
     pub(super) fn note_session(&mut self, root: &str, info: &SessionInfo) {
         let Some(parent) = info.parent_id.as_deref() else { return };
         if (parent == root || self.contains(parent)) && info.id != root {
-            let parent = parent.to_owned();
-            self.members.entry(info.id.clone()).or_insert(Member { parent, call: None });
+            self.add(&info.id, parent);
         }
     }
 
-    /// A task call of `session` tells the child that it works through.
-    pub(super) fn note_task(&mut self, session: &str, tool: &ToolPart) {
-        let Some(child) = tool.state.metadata["sessionId"].as_str().filter(|child| *child != session) else {
-            return;
-        };
-        let member = Member { parent: session.to_owned(), call: None };
-        self.members.entry(child.to_owned()).or_insert(member).call = Some(tool.call_id.clone());
+    fn add(&mut self, session: &str, parent: &str) -> &mut Member {
+        let member = Member { parent: parent.to_owned(), call: None, retry: None, runs: BTreeSet::new() };
+        self.members.entry(session.to_owned()).or_insert(member)
+    }
+
+    /// A call of the turn's session or of a subagent: one that gives work away tells through which session.
+    pub(super) fn note_call(&mut self, session: &str, part: &str, call: &ToolPart) {
+        if let Some(child) = tool::child(call).filter(|child| child != session) {
+            self.add(&child, session).call = Some(part.to_owned());
+        }
+        if let Some(member) = self.members.get_mut(session) {
+            if call.state.status == ToolStatus::Running && call.tool != "task" {
+                member.runs.insert(part.to_owned());
+            } else {
+                member.runs.remove(part);
+            }
+        }
+    }
+
+    /// What a subagent does; its retry, when it was not told before.
+    pub(super) fn note_status(&mut self, session: &str, status: &SessionStatus) -> Option<Retry> {
+        let member = self.members.get_mut(session)?;
+        if *status == SessionStatus::Idle {
+            member.runs.clear();
+        }
+        Retry::note(&mut member.retry, status)
     }
 
     /// The session is a subagent of the turn.
@@ -47,7 +70,17 @@ impl Family {
         self.members.contains_key(session)
     }
 
-    /// The task call of the root session that `session` works for.
+    /// A subagent runs a call of its own.
+    pub(super) fn any_runs(&self) -> bool {
+        self.members.values().any(|member| !member.runs.is_empty())
+    }
+
+    /// Retries that subagents wait for.
+    pub(super) fn retries(&self) -> impl Iterator<Item = &Retry> {
+        self.members.values().filter_map(|member| member.retry.as_ref()).filter(|retry| retry.waits)
+    }
+
+    /// The task call of the root session that `session` works for, by its id in ACP.
     pub(super) fn root_call(&self, session: &str) -> Option<String> {
         let mut member = self.members.get(session)?;
         for _ in 0..MAX_DEPTH {

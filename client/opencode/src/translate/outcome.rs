@@ -33,6 +33,9 @@ impl Ending {
 /// An outcome with this error.
 pub(super) fn failed(error: TurnError) -> TurnOutcome {
     let mut outcome = TurnOutcome::failed(error.reason, "");
+    if error.reason == TurnErrorReason::StepLimitReached {
+        outcome.stop_reason = Some(TurnStopReason::MaxTurnRequests);
+    }
     outcome.error = Some(error);
     outcome
 }
@@ -180,7 +183,7 @@ fn retry_at(info: &ErrorInfo, at_ms: Option<i64>) -> Option<Timestamp> {
 }
 
 /// Foreign words, in one line, bounded, without a full stop at the end.
-fn words(text: &str) -> String {
+pub(super) fn words(text: &str) -> String {
     let first = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no details were given");
     let short: String = first.chars().take(MAX_WORDS).collect();
     short.trim_end_matches('.').to_owned()

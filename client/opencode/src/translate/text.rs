@@ -33,6 +33,8 @@ enum State {
     Voided,
     /// The whole text was seen.
     Ended,
+    /// Somebody removed it: later news of it is not shown.
+    Removed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,6 +160,9 @@ impl Texts {
         let held = self.held.remove(part);
         let fresh = if source == Source::Live { State::Open } else { State::Torn };
         let record = self.parts.entry(part.to_owned()).or_insert_with(|| Record::new(message, voice, fresh));
+        if record.state == State::Removed {
+            return None;
+        }
         let ended = text.time.end.is_some();
         if text.text.is_empty() && !ended {
             return Self::begin(record, part, &held.unwrap_or_default(), source);
@@ -211,9 +216,10 @@ impl Texts {
         let wanted = |id: &String, record: &Record| part.map_or(record.message == message, |part| id == part);
         let mut payloads = Vec::new();
         for (id, record) in self.parts.iter_mut().filter(|(id, record)| wanted(id, record)) {
-            if record.state != State::Voided {
+            if !matches!(record.state, State::Voided | State::Removed) {
                 payloads.extend(record.void(id));
             }
+            record.state = State::Removed;
         }
         payloads
     }

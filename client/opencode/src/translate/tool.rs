@@ -1,20 +1,32 @@
 //! Tool calls of a turn as ACP shows them: one `tool_call`, then updates with what changed, one final state. Pure.
+//!
+//! A call's id in ACP is the id of its part, which opencode makes and never uses twice. The id that the model gave it
+//! is not: some models begin to count anew with each answer.
 
 use std::collections::BTreeMap;
 
 use agent_client_protocol_schema::v1 as acp;
-use berth_wire::event::EventPayload;
+use berth_wire::event::{EventPayload, SUBSESSION_META};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, json};
 
-use super::{one_line, text::fnv_of};
-use crate::model::{ToolPart, ToolState, ToolStatus};
+use self::view::View;
+use super::text::fnv_of;
+use crate::model::{ToolPart, ToolReference, ToolState};
+
+mod patch;
+mod view;
 
 /// A tool call as the log shows it. Of what can be large, only hashes are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     message: String,
+    /// The model's own id of the call.
     call: String,
+    /// The subagent's session that it gives work to, once known.
+    child: Option<String>,
+    /// It gives work to a subagent: what runs then is not this call.
+    delegates: bool,
     title: String,
     kind: acp::ToolKind,
     status: acp::ToolCallStatus,
@@ -40,16 +52,6 @@ pub(super) struct Tools {
     records: BTreeMap<String, Record>,
 }
 
-/// What opencode's state of a call looks like in ACP.
-struct View {
-    title: String,
-    kind: acp::ToolKind,
-    status: acp::ToolCallStatus,
-    input: Option<Value>,
-    content: Vec<acp::ToolCallContent>,
-    locations: Vec<acp::ToolCallLocation>,
-}
-
 fn hash<T: Serialize>(value: &T) -> u64 {
     fnv_of(&serde_json::to_vec(value).expect("plain data serialises"))
 }
@@ -63,18 +65,42 @@ impl Tools {
     pub(super) fn part(&mut self, part: &str, message: &str, tool: &ToolPart) -> Option<EventPayload> {
         let view = View::new(tool);
         if let Some(record) = self.records.get_mut(part) {
-            return record.update(&tool.state, view);
+            return record.update(part, tool, view);
         }
         let record = Record::new(message, tool, &view);
-        let payload = record.first_sight(tool, view);
+        let payload = record.first_sight(part, tool, view);
         self.records.insert(part.to_owned(), record);
         Some(payload)
     }
 
     /// Gives every call that has no final state one: it failed for this reason.
     pub(super) fn fail_open(&mut self, reason: &str) -> Vec<EventPayload> {
-        let open = self.records.values_mut().filter(|record| !is_final(record.status));
-        open.map(|record| record.fail(reason)).collect()
+        self.fail_where(reason, |_, _| true)
+    }
+
+    /// The part, or its message, was removed.
+    pub(super) fn remove(&mut self, part: Option<&str>, message: &str) -> Vec<EventPayload> {
+        self.fail_where("It was removed from the session.", |id, record| {
+            part.map_or(record.message == message, |part| id == part)
+        })
+    }
+
+    fn fail_where(&mut self, reason: &str, wanted: impl Fn(&str, &Record) -> bool) -> Vec<EventPayload> {
+        let open =
+            self.records.iter_mut().filter(|(id, record)| !is_final(record.status) && wanted(id, record));
+        open.map(|(id, record)| record.fail(id, reason)).collect()
+    }
+
+    /// The id in ACP of the call that opencode names so. Of several, the one that goes on, else the newest.
+    pub(super) fn id_of(&self, tool: &ToolReference) -> Option<String> {
+        let named = self.records.iter().filter(|(_, record)| record.is_named(tool));
+        named.max_by_key(|(id, record)| (!is_final(record.status), *id)).map(|(id, _)| id.clone())
+    }
+
+    /// A call runs, other than those that give work to subagents. One that waits for a person runs, too.
+    pub(super) fn any_runs(&self) -> bool {
+        let runs = |record: &Record| record.status == acp::ToolCallStatus::InProgress && !record.delegates;
+        self.records.values().any(runs)
     }
 
     /// The message called a tool.
@@ -88,9 +114,9 @@ impl Tools {
         self.records.values().any(|record| record.message == message && ended(record))
     }
 
-    /// How the call stands: `None` when it is not known.
-    pub(super) fn outcome(&self, call: &str) -> Option<CallOutcome> {
-        let record = self.records.values().find(|record| record.call == call)?;
+    /// How the call with this id in ACP stands: `None` when it is not known.
+    pub(super) fn outcome(&self, id: &str) -> Option<CallOutcome> {
+        let record = self.records.get(id)?;
         Some(match record {
             Record { rejection: Rejection::EndsTurn | Rejection::WithFeedback, .. } => CallOutcome::Rejected,
             Record { status: acp::ToolCallStatus::Failed, .. } => CallOutcome::Failed,
@@ -137,6 +163,8 @@ impl Record {
         Self {
             message: message.to_owned(),
             call: tool.call_id.clone(),
+            child: child(tool),
+            delegates: tool.tool == "task",
             title: view.title.clone(),
             kind: view.kind,
             status: view.status,
@@ -147,21 +175,40 @@ impl Record {
         }
     }
 
-    fn first_sight(&self, tool: &ToolPart, view: View) -> EventPayload {
-        let call = acp::ToolCall::new(self.call.clone(), view.title)
+    fn is_named(&self, tool: &ToolReference) -> bool {
+        self.message == tool.message_id && self.call == tool.call_id
+    }
+
+    fn first_sight(&self, id: &str, tool: &ToolPart, view: View) -> EventPayload {
+        let call = acp::ToolCall::new(id.to_owned(), view.title)
             .name(tool.tool.clone())
             .kind(view.kind)
             .status(view.status)
             .content(view.content)
             .locations(view.locations)
-            .raw_input(view.input);
+            .raw_input(view.input)
+            .meta(self.meta());
         EventPayload::from(acp::SessionUpdate::ToolCall(call))
     }
 
+    /// Leads to the subagent's session.
+    fn meta(&self) -> Option<acp::Meta> {
+        let child = self.child.as_ref()?;
+        Some(Map::from_iter([(SUBSESSION_META.to_owned(), json!(child))]))
+    }
+
     /// What changed; nothing after a final state.
-    fn update(&mut self, state: &ToolState, view: View) -> Option<EventPayload> {
-        if is_final(self.status) {
+    fn update(&mut self, id: &str, tool: &ToolPart, view: View) -> Option<EventPayload> {
+        // After a snapshot, events that it covers may still come.
+        let is_stale =
+            self.status == acp::ToolCallStatus::InProgress && view.status == acp::ToolCallStatus::Pending;
+        if is_final(self.status) || is_stale {
             return None;
+        }
+        let state = &tool.state;
+        let linked = self.child.is_none() && child(tool).is_some();
+        if linked {
+            self.child = child(tool);
         }
         self.rejection = rejection(state);
         let mut fields = acp::ToolCallUpdateFields::new();
@@ -186,21 +233,24 @@ impl Record {
         if replace(&mut self.locations, hash(&view.locations)) {
             fields = fields.locations(view.locations);
         }
-        (fields != acp::ToolCallUpdateFields::new()).then(|| self.payload(fields))
+        (linked || fields != acp::ToolCallUpdateFields::new()).then(|| self.payload(id, fields))
     }
 
-    fn fail(&mut self, reason: &str) -> EventPayload {
+    fn fail(&mut self, id: &str, reason: &str) -> EventPayload {
         self.status = acp::ToolCallStatus::Failed;
         let content = vec![acp::ToolCallContent::from(reason.to_owned())];
-        self.payload(acp::ToolCallUpdateFields::new().status(self.status).content(content))
+        self.payload(id, acp::ToolCallUpdateFields::new().status(self.status).content(content))
     }
 
-    fn payload(&self, fields: acp::ToolCallUpdateFields) -> EventPayload {
-        EventPayload::from(acp::SessionUpdate::ToolCallUpdate(acp::ToolCallUpdate::new(
-            self.call.clone(),
-            fields,
-        )))
+    fn payload(&self, id: &str, fields: acp::ToolCallUpdateFields) -> EventPayload {
+        let update = acp::ToolCallUpdate::new(id.to_owned(), fields).meta(self.meta());
+        EventPayload::from(acp::SessionUpdate::ToolCallUpdate(update))
     }
+}
+
+/// The subagent's session that a task works through.
+pub(super) fn child(tool: &ToolPart) -> Option<String> {
+    tool.state.metadata["sessionId"].as_str().map(str::to_owned)
 }
 
 /// True when the value changed.
@@ -208,148 +258,67 @@ fn replace(old: &mut u64, new: u64) -> bool {
     std::mem::replace(old, new) != new
 }
 
-impl View {
-    fn new(tool: &ToolPart) -> Self {
-        let state = &tool.state;
-        let input = known_input(state);
-        Self {
-            title: title(tool),
-            kind: kind(&tool.tool),
-            status: status(tool),
-            content: content(tool),
-            locations: input.and_then(location).into_iter().collect(),
-            input: input.cloned(),
-        }
-    }
-}
-
-/// The input, once the model has written it.
-fn known_input(state: &ToolState) -> Option<&Value> {
-    state.input.as_object().filter(|input| !input.is_empty()).map(|_| &state.input)
-}
-
-fn status(tool: &ToolPart) -> acp::ToolCallStatus {
-    match tool.state.status {
-        ToolStatus::Pending | ToolStatus::Other => acp::ToolCallStatus::Pending,
-        ToolStatus::Running => acp::ToolCallStatus::InProgress,
-        // opencode completes a call of an unknown tool, or with bad arguments, by a tool of this name.
-        ToolStatus::Completed if tool.tool == "invalid" => acp::ToolCallStatus::Failed,
-        ToolStatus::Completed => acp::ToolCallStatus::Completed,
-        ToolStatus::Error => acp::ToolCallStatus::Failed,
-    }
-}
-
-fn kind(tool: &str) -> acp::ToolKind {
-    match tool {
-        "bash" => acp::ToolKind::Execute,
-        "edit" | "write" | "patch" | "apply_patch" | "multiedit" => acp::ToolKind::Edit,
-        "read" => acp::ToolKind::Read,
-        "glob" | "grep" | "list" | "codesearch" => acp::ToolKind::Search,
-        "webfetch" | "websearch" => acp::ToolKind::Fetch,
-        "task" | "todowrite" | "todoread" => acp::ToolKind::Think,
-        _ => acp::ToolKind::Other,
-    }
-}
-
-/// What it does, in one line: from its input where that says it, else opencode's title, else the tool's name.
-fn title(tool: &ToolPart) -> String {
-    let input = |key: &str| tool.state.input[key].as_str().filter(|text| !text.trim().is_empty());
-    let named = |key: &str| input(key).map(|text| format!("{} {text}", tool.tool));
-    let own = match tool.tool.as_str() {
-        "bash" => input("command").map(str::to_owned),
-        "read" | "edit" | "write" | "multiedit" => named("filePath"),
-        "glob" | "grep" => named("pattern"),
-        "list" => named("path"),
-        "webfetch" => named("url"),
-        "websearch" | "codesearch" => named("query"),
-        "task" => named("description"),
-        "invalid" => named("tool"),
-        _ => None,
-    };
-    let given = || tool.state.title.clone().filter(|title| !title.trim().is_empty());
-    one_line(&own.or_else(given).unwrap_or_else(|| tool.tool.clone()))
-}
-
-fn location(input: &Value) -> Option<acp::ToolCallLocation> {
-    let path = input["filePath"].as_str().or_else(|| input["path"].as_str())?;
-    path.starts_with('/').then(|| acp::ToolCallLocation::new(path))
-}
-
-/// The change to a file, if it is one, and what the tool printed so far, or why it failed.
-fn content(tool: &ToolPart) -> Vec<acp::ToolCallContent> {
-    let state = &tool.state;
-    let failed = status(tool) == acp::ToolCallStatus::Failed;
-    let printed = match state.status {
-        ToolStatus::Completed => state.output.as_deref(),
-        ToolStatus::Error => state.error.as_deref(),
-        _ => state.metadata["output"].as_str(),
-    };
-    let printed =
-        printed.filter(|text| !text.is_empty()).map(|text| acp::ToolCallContent::from(text.to_owned()));
-    let change = if failed { None } else { diff(tool) };
-    change.into_iter().chain(printed).collect()
-}
-
-fn diff(tool: &ToolPart) -> Option<acp::ToolCallContent> {
-    let input = &tool.state.input;
-    let path = input["filePath"].as_str()?;
-    let diff = match tool.tool.as_str() {
-        "write" => acp::Diff::new(path, input["content"].as_str()?),
-        "edit" => acp::Diff::new(path, input["newString"].as_str()?)
-            .old_text(input["oldString"].as_str()?.to_owned()),
-        _ => return None,
-    };
-    Some(acp::ToolCallContent::Diff(diff))
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::ToolStatus;
 
     fn part(tool: &str, input: Value) -> ToolPart {
         let state = ToolState { status: ToolStatus::Running, input, ..ToolState::default() };
         ToolPart { call_id: "call_1".to_owned(), tool: tool.to_owned(), state }
     }
 
-    #[test]
-    fn titles_say_what_is_done() {
-        let cases = [
-            ("bash", json!({ "command": "make test\nmake lint" }), "make test…"),
-            ("write", json!({ "filePath": "/w/a.txt" }), "write /w/a.txt"),
-            ("grep", json!({ "pattern": "x.*y" }), "grep x.*y"),
-            ("webfetch", json!({ "url": "https://example.com" }), "webfetch https://example.com"),
-            ("task", json!({ "description": "look around" }), "task look around"),
-            ("bash", json!({}), "bash"),
-            ("bash", json!({ "command": 7 }), "bash"),
-            ("github_search", json!({ "q": "x" }), "github_search"),
-        ];
-        for (tool, input, expected) in cases {
-            assert_eq!(title(&part(tool, input)), expected);
+    fn id(payload: Option<EventPayload>) -> String {
+        match payload {
+            Some(EventPayload::Update(update)) => match *update {
+                acp::SessionUpdate::ToolCall(call) => call.tool_call_id.to_string(),
+                acp::SessionUpdate::ToolCallUpdate(call) => call.tool_call_id.to_string(),
+                other => panic!("not a call: {other:?}"),
+            },
+            other => panic!("not a call: {other:?}"),
         }
     }
 
     #[test]
-    fn kinds_are_those_of_acp() {
-        let cases = [
-            ("bash", acp::ToolKind::Execute),
-            ("edit", acp::ToolKind::Edit),
-            ("read", acp::ToolKind::Read),
-            ("glob", acp::ToolKind::Search),
-            ("webfetch", acp::ToolKind::Fetch),
-            ("task", acp::ToolKind::Think),
-            ("of_an_mcp_server", acp::ToolKind::Other),
-        ];
-        for (tool, expected) in cases {
-            assert_eq!(kind(tool), expected, "{tool}");
-        }
+    fn calls_that_the_model_gave_one_id_are_told_apart() {
+        let mut tools = Tools::default();
+        let mut call = part("bash", json!({ "command": "make" }));
+        assert_eq!(id(tools.part("prt_1", "msg_1", &call)), "prt_1");
+        assert_eq!(id(tools.part("prt_2", "msg_2", &call)), "prt_2");
+        let named =
+            |message: &str| ToolReference { message_id: message.to_owned(), call_id: "call_1".to_owned() };
+        assert_eq!(tools.id_of(&named("msg_1")).as_deref(), Some("prt_1"));
+        assert_eq!(tools.id_of(&named("msg_2")).as_deref(), Some("prt_2"));
+        assert_eq!(tools.id_of(&named("msg_3")), None);
+        // Even twice in one message: the one that goes on is meant.
+        assert_eq!(id(tools.part("prt_3", "msg_2", &call)), "prt_3");
+        call.state.status = ToolStatus::Completed;
+        assert_eq!(id(tools.part("prt_3", "msg_2", &call)), "prt_3");
+        assert_eq!(tools.id_of(&named("msg_2")).as_deref(), Some("prt_2"));
     }
 
     #[test]
-    fn relative_paths_are_no_locations() {
-        assert!(location(&json!({ "filePath": "a.txt" })).is_none());
-        assert!(location(&json!({ "path": "/w" })).is_some());
+    fn a_call_that_runs_is_not_pending_again() {
+        let mut tools = Tools::default();
+        let mut call = part("bash", json!({ "command": "make" }));
+        assert!(tools.part("prt_1", "msg_1", &call).is_some());
+        (call.state.status, call.state.input) = (ToolStatus::Pending, json!({}));
+        assert!(tools.part("prt_1", "msg_1", &call).is_none());
+    }
+
+    #[test]
+    fn a_task_leads_to_its_subagents_session() {
+        let mut tools = Tools::default();
+        let mut task = part("task", json!({ "description": "look" }));
+        let first = tools.part("prt_1", "msg_1", &task).unwrap().to_parts().1;
+        assert_eq!(first["_meta"], Value::Null);
+        task.state.metadata = json!({ "sessionId": "ses_child" });
+        let linked = tools.part("prt_1", "msg_1", &task).unwrap().to_parts().1;
+        assert_eq!(linked["_meta"][SUBSESSION_META], "ses_child");
+        assert!(tools.part("prt_1", "msg_1", &task).is_none());
+        assert!(!tools.any_runs(), "what runs is the subagent's");
     }
 
     #[test]

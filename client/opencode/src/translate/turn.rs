@@ -9,7 +9,8 @@ use super::{
     text::Texts,
     tool::Tools,
 };
-use crate::model::{MessageInfo, SessionStatus, Tokens};
+use crate::ids;
+use crate::model::{MessageInfo, ModelReference, SessionStatus, Tokens};
 
 /// Steps that are kept one by one; of older ones only the usage is.
 const KEPT_STEPS: usize = 32;
@@ -39,6 +40,43 @@ enum Abort {
     Returned,
 }
 
+/// A provider's call that is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Retry {
+    pub(super) attempt: u64,
+    /// The provider's words.
+    pub(super) message: String,
+    /// When it is due, in Unix milliseconds; 0 when that was not told.
+    pub(super) next: i64,
+    /// It was not tried yet.
+    pub(super) waits: bool,
+}
+
+impl Retry {
+    /// Takes a session's status; the retry, when it was not told before.
+    pub(super) fn note(known: &mut Option<Self>, status: &SessionStatus) -> Option<Self> {
+        let SessionStatus::Retry { attempt, message, next } = status else {
+            if let Some(known) = known {
+                known.waits = false;
+            }
+            return None;
+        };
+        let told = known.as_ref().is_some_and(|known| (known.attempt, known.next) == (*attempt, *next));
+        let retry = Self { attempt: *attempt, message: outcome::words(message), next: *next, waits: true };
+        *known = Some(retry.clone());
+        (!told).then_some(retry)
+    }
+}
+
+/// What a message tells of its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepNews {
+    /// The step begins.
+    Begins,
+    /// Nothing but details.
+    Same,
+}
+
 /// One call of the model, which is one assistant message of opencode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Step {
@@ -50,6 +88,19 @@ struct Step {
     cost: f64,
     /// A compaction's summary, which is not shown.
     summary: bool,
+    model: Option<ModelReference>,
+    /// How full the context is after it was told.
+    usage_told: bool,
+}
+
+impl Step {
+    /// Tokens that the next step finds in its context.
+    fn context(&self) -> u64 {
+        let tokens = &self.tokens;
+        [tokens.input, tokens.output, tokens.cache.read, tokens.cache.write]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
 }
 
 /// A turn that has not ended.
@@ -66,13 +117,14 @@ pub(super) struct Turn {
     /// Id of the newest step that is no longer kept.
     retired: Option<String>,
     retired_usage: Option<Usage>,
+    retired_steps: u64,
     /// A `session.error` that has not turned out to be the end.
     error: Option<Ending>,
     rejected: bool,
     cancel: bool,
     verdict: Option<TurnError>,
     abort: Abort,
-    last_retry: Option<(u64, i64)>,
+    retry: Option<Retry>,
     pub(super) texts: Texts,
     pub(super) tools: Tools,
     pub(super) family: Family,
@@ -89,12 +141,13 @@ impl Turn {
             steps: Vec::new(),
             retired: None,
             retired_usage: None,
+            retired_steps: 0,
             error: None,
             rejected: false,
             cancel: false,
             verdict: None,
             abort: Abort::None,
-            last_retry: None,
+            retry: None,
             texts: Texts::default(),
             tools: Tools::default(),
             family: Family::default(),
@@ -165,6 +218,11 @@ impl Turn {
         self.rejected = true;
     }
 
+    /// The message is a step of this turn.
+    pub(super) fn has_step(&self, message: &str) -> bool {
+        self.steps.iter().any(|step| step.id == message)
+    }
+
     /// The message is a step of this turn whose parts are shown.
     pub(super) fn shows(&self, message: &str) -> bool {
         self.steps.iter().any(|step| step.id == message && !step.summary)
@@ -193,8 +251,8 @@ impl Turn {
                 && !parent.is_some_and(is_earlier))
     }
 
-    /// Takes the state of a step; true when it is a new one.
-    pub(super) fn see_step(&mut self, info: &MessageInfo) -> bool {
+    /// Takes the state of a step.
+    pub(super) fn see_step(&mut self, info: &MessageInfo) -> StepNews {
         let completed = info.time.completed.is_some();
         let error = info.error.as_ref().map(|error| outcome::of_error(error, info.time.completed));
         if let Some(step) = self.steps.iter_mut().find(|step| step.id == info.id) {
@@ -206,10 +264,15 @@ impl Turn {
             step.finish = info.finish.clone().or_else(|| step.finish.take());
             step.error = error.or_else(|| step.error.take());
             (step.tokens, step.cost) = (info.tokens, info.cost);
-            return false;
+            return StepNews::Same;
         }
         self.idle = Idle::No;
         self.doubts = 0;
+        // opencode 1.18.33 was seen to go on with the next step after it had answered an abort, where a subagent's
+        // subagent waited for a permission.
+        if self.abort == Abort::Returned {
+            self.abort = Abort::None;
+        }
         self.steps.push(Step {
             id: info.id.clone(),
             completed,
@@ -218,10 +281,35 @@ impl Turn {
             tokens: info.tokens,
             cost: info.cost,
             summary: info.is_summary(),
+            model: info.model(),
+            usage_told: false,
         });
         self.steps.sort_by(|a, b| a.id.cmp(&b.id));
         self.retire();
-        true
+        StepNews::Begins
+    }
+
+    /// How many calls of the model it took so far.
+    pub(super) fn step_count(&self) -> u64 {
+        self.retired_steps.saturating_add(self.steps.len() as u64)
+    }
+
+    /// The model of the newest step.
+    pub(super) fn model(&self) -> Option<&ModelReference> {
+        self.steps.last()?.model.as_ref()
+    }
+
+    /// Tokens in the context after each step of `model` that has completed since this was asked last.
+    pub(super) fn take_contexts(&mut self, model: &ModelReference) -> Vec<u64> {
+        let fresh = |step: &&mut Step| {
+            step.completed && !step.usage_told && !step.summary && step.model.as_ref() == Some(model)
+        };
+        let steps = self.steps.iter_mut().filter(fresh);
+        let told = steps.map(|step| {
+            step.usage_told = true;
+            step.context()
+        });
+        told.filter(|tokens| *tokens > 0).collect()
     }
 
     /// The message was removed.
@@ -238,6 +326,7 @@ impl Turn {
             }
             let step = self.steps.remove(0);
             self.retired_usage = Some(added(self.retired_usage.unwrap_or_default(), &step));
+            self.retired_steps += 1;
             self.texts.forget(&step.id);
             self.tools.forget(&step.id);
             self.retired = Some(step.id);
@@ -254,10 +343,24 @@ impl Turn {
         }
     }
 
-    /// True unless this retry was told already.
-    pub(super) fn see_retry(&mut self, status: &SessionStatus) -> bool {
-        let SessionStatus::Retry { attempt, next, .. } = status else { return false };
-        self.last_retry.replace((*attempt, *next)) != Some((*attempt, *next))
+    /// Takes the session's status; its retry, when it was not told before.
+    pub(super) fn note_retry(&mut self, status: &SessionStatus) -> Option<Retry> {
+        Retry::note(&mut self.retry, status)
+    }
+
+    /// Retries that are waited for, by the session itself or by subagents.
+    pub(super) fn retries(&self) -> impl Iterator<Item = &Retry> {
+        self.retry.iter().filter(|retry| retry.waits).chain(self.family.retries())
+    }
+
+    /// The session was made before our prompt was stored, so that it is not of this turn.
+    pub(super) fn is_older(&self, created: i64) -> bool {
+        created > 0 && self.user_created.is_some_and(|prompt| created < prompt)
+    }
+
+    /// What opencode made under this id is older than our prompt.
+    pub(super) fn is_older_id(&self, id: &str) -> bool {
+        self.user_created.is_some_and(|prompt| ids::is_made_before(id, prompt))
     }
 
     /// The session is idle. Means nothing before the start.

@@ -1,6 +1,6 @@
 //! What must hold whatever happens: stops, gaps, nonsense.
 
-use berth_opencode::{GlobalEvent, SessionTranslator, Translation};
+use berth_opencode::{GlobalEvent, SessionTranslator, Translation, replay::SessionReplay};
 use berth_wire::{
     event::{EventPayload, Voice},
     turn::{TurnError, TurnErrorReason},
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::{
-    replay::{Capture, Run, all, in_words},
+    replay::{Capture, Look, all},
     world::snapshot,
 };
 
@@ -20,46 +20,47 @@ fn stored_and_resumed(translator: &SessionTranslator) -> SessionTranslator {
 #[test]
 fn a_stop_after_any_event_changes_nothing() {
     for capture in all() {
-        let mut run = Run::new(&capture);
+        let mut run = SessionReplay::new(&capture.root);
         for index in 0..capture.events.len() {
             let resumed = stored_and_resumed(&run.translator);
             assert_eq!(resumed, run.translator, "{} before event {index}", capture.name);
             run.translator = resumed;
-            run.apply(&capture, index);
+            capture.apply(&mut run, index);
         }
-        assert_eq!(run.to_text(), Run::whole(&capture).to_text(), "{}", capture.name);
+        assert_eq!(run.to_text(), capture.whole().to_text(), "{}", capture.name);
     }
 }
 
 /// Misses the events from `from` to `to`, then reads the state, and goes on.
-fn with_gap(capture: &Capture, from: usize, to: usize) -> Run {
-    let mut run = Run::new(capture);
-    (0..from).for_each(|index| run.apply(capture, index));
+fn with_gap(capture: &Capture, from: usize, to: usize) -> SessionReplay {
+    let mut run = SessionReplay::new(&capture.root);
+    (0..from).for_each(|index| capture.apply(&mut run, index));
+    run.pass(from, to);
     run.translator.mark_gap();
     run.translator = stored_and_resumed(&run.translator);
     let out = run.translator.reconcile(&snapshot(capture, to));
-    run.take(out, capture, to);
-    (to..capture.events.len()).for_each(|index| run.apply(capture, index));
+    run.take(to, out);
+    (to..capture.events.len()).for_each(|index| capture.apply(&mut run, index));
     for _ in 0..3 {
         if run.translator.in_doubt() {
             let out = run.translator.reconcile(&snapshot(capture, capture.events.len()));
-            run.take(out, capture, capture.events.len());
+            run.take(capture.events.len(), out);
         }
     }
     run
 }
 
 fn check_gap(capture: &Capture, from: usize, to: usize) {
-    let (whole, cut) = (Run::whole(capture), with_gap(capture, from, to));
+    let (whole, cut) = (capture.whole(), with_gap(capture, from, to));
     let place = format!("{} without events {from}..{to}\n{}", capture.name, cut.to_text());
-    let outcomes = |run: &Run| run.outcomes().into_iter().map(in_words).collect::<Vec<_>>();
     if whole.outcomes().iter().all(|outcome| outcome.usage.is_some()) {
         for voice in [Voice::Message, Voice::Thought] {
             assert_eq!(cut.fold().text(voice), whole.fold().text(voice), "{place}");
         }
-        assert_eq!(outcomes(&cut), outcomes(&whole), "{place}");
-        let replaced =
-            |run: &Run| run.updates().any(|payload| matches!(payload, EventPayload::PartReplaced(_)));
+        assert_eq!(cut.ends(), whole.ends(), "{place}");
+        let replaced = |run: &SessionReplay| {
+            run.updates().any(|payload| matches!(payload, EventPayload::PartReplaced(_)))
+        };
         assert!(replaced(&whole) || !replaced(&cut), "text was logged at the wrong place: {place}");
     } else {
         // Nothing but an event tells why a turn failed that has no assistant message.
@@ -70,7 +71,7 @@ fn check_gap(capture: &Capture, from: usize, to: usize) {
 /// Captures of one prompt of ours: in a gap that holds the end of one turn and the begin of the next, the runner of the
 /// capture would have sent the next prompt later.
 fn of_one_turn() -> Vec<Capture> {
-    all().into_iter().filter(|capture| Run::whole(capture).outcomes().len() == 1).collect()
+    all().into_iter().filter(|capture| capture.whole().outcomes().len() == 1).collect()
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Takes one step; the position in the capture moves on with [`Step::Next`].
-fn take_step(run: &mut Run, capture: &Capture, position: &mut usize, step: &Step) {
+fn take_step(run: &mut SessionReplay, capture: &Capture, position: &mut usize, step: &Step) {
     let count = capture.events.len();
     let out = match step {
         Step::Event(index) => run.translator.apply(&capture.events[index.index(count)]),
@@ -150,24 +151,20 @@ fn take_step(run: &mut Run, capture: &Capture, position: &mut usize, step: &Step
         }
         Step::Begin => {
             if run.translator.phase() == berth_opencode::TurnPhase::Idle {
-                run.translator.begin_turn(capture.prompt_from(0).unwrap_or("msg_x"));
+                let prompt = capture.root.prompts.first().map_or("msg_x", |prompt| prompt.id.as_str());
+                run.translator.begin_turn(prompt);
             }
             Vec::new()
         }
     };
-    run.log.extend(out);
-    if run.translator.abort_due() {
-        run.translator.abort_sent();
-        let out = run.translator.abort_returned();
-        run.log.extend(out);
-    }
+    run.take(*position, out);
 }
 
 /// `Started` and `Ended` alternate, but a turn may end that never started.
-fn check_ends(log: &[Translation]) {
+fn check_ends(run: &SessionReplay) {
     let mut running = false;
-    for item in log {
-        match item {
+    for told in &run.told {
+        match &told.item {
             Translation::Started => assert!(!std::mem::replace(&mut running, true), "started twice"),
             Translation::Ended(_) => running = false,
             _ => {}
@@ -180,13 +177,13 @@ fn nonsense_makes_no_hole_and_no_second_end() {
     let captures = all();
     proptest!(ProptestConfig::with_cases(400), |(capture in 0..captures.len(), steps in prop::collection::vec(step(), 0..120))| {
         let capture = &captures[capture];
-        let mut run = Run::new(capture);
+        let mut run = SessionReplay::new(&capture.root);
         let mut position = 0;
         for step in &steps {
             take_step(&mut run, capture, &mut position, step);
         }
         run.fold();
-        check_ends(&run.log);
+        check_ends(&run);
     });
 }
 
@@ -271,13 +268,13 @@ proptest! {
         let mut spoilt: Value = serde_json::from_str(frames[frame.index(frames.len())]).unwrap();
         spoil(&mut spoilt, &path, with);
         let capture = Capture::load("1.18.33-subagent-perm-config");
-        let mut run = Run::new(&capture);
-        (0..capture.events.len() / 2).for_each(|index| run.apply(&capture, index));
+        let mut run = SessionReplay::new(&capture.root);
+        (0..capture.events.len() / 2).for_each(|index| capture.apply(&mut run, index));
         if let Ok(event) = GlobalEvent::from_value(spoilt) {
             let out = run.translator.apply(&event);
-            run.take(out, &capture, capture.events.len() / 2);
+            run.take(capture.events.len() / 2, out);
         }
-        (capture.events.len() / 2..capture.events.len()).for_each(|index| run.apply(&capture, index));
+        (capture.events.len() / 2..capture.events.len()).for_each(|index| capture.apply(&mut run, index));
         run.fold();
     }
 }

@@ -1,164 +1,128 @@
-//! Reads a capture and drives a translator through it, as the server's turn runner does.
+//! The captures, and what a test looks at in their replays.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
+use std::{fmt::Write as _, fs, path::PathBuf};
 
 use berth_opencode::{
-    Event, GlobalEvent, SessionTranslator, Translation,
-    model::{PartKind, Role},
+    GlobalEvent, Translation,
+    replay::{Recording, Root, SessionReplay, manifest::Manifest},
 };
+use berth_testkit::validate::{Extent, Violation, check_replay};
 use berth_wire::{
-    event::{EventPayload, Fold, Voice},
+    event::{EventPayload, Fold},
     turn::TurnOutcome,
 };
 use serde_json::Value;
 
-/// A captured stream.
+/// A session of a captured stream.
 pub(crate) struct Capture {
     pub(crate) name: String,
     pub(crate) events: Vec<GlobalEvent>,
-    /// The first session that is no subagent.
-    pub(crate) root: String,
-    /// Ids of its user messages, each with the index of the event that shows it first.
-    prompts: Vec<(usize, String)>,
+    pub(crate) root: Root,
 }
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures")
 }
 
-/// Every capture, by name.
-pub(crate) fn all() -> Vec<Capture> {
-    let entries =
-        fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> =
-        entries.filter_map(|name| name.strip_suffix(".sse").map(str::to_owned)).collect();
-    names.sort();
-    names.iter().map(|name| Capture::load(name)).collect()
+pub(crate) fn manifest() -> Manifest {
+    Manifest::read(&fs::read_to_string(folder().join("manifest.json")).unwrap()).unwrap()
 }
 
-fn session_of(event: &Event) -> Option<&str> {
-    match event {
-        Event::SessionCreated(info) | Event::SessionUpdated(info) if info.parent_id.is_none() => {
-            Some(&info.id)
-        }
-        Event::SessionStatus { session_id, .. } => Some(session_id),
-        _ => None,
-    }
+/// Names of the files with captures, in order.
+pub(crate) fn files() -> Vec<String> {
+    let entries = fs::read_dir(folder()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.strip_suffix(".sse").is_some()).collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn bytes(file: &str) -> Vec<u8> {
+    fs::read(folder().join(file)).unwrap()
+}
+
+/// Every session with a turn of every capture; a capture's second session is `name#2`.
+pub(crate) fn all() -> Vec<Capture> {
+    files().iter().flat_map(|file| Capture::sessions(file.strip_suffix(".sse").unwrap())).collect()
 }
 
 impl Capture {
+    /// The capture's first session.
     pub(crate) fn load(name: &str) -> Self {
-        let text = fs::read_to_string(folder().join(format!("{name}.sse"))).unwrap();
-        let frames = text.lines().filter_map(|line| line.strip_prefix("data:"));
-        let events: Vec<_> = frames.map(|frame| GlobalEvent::parse(frame).unwrap()).collect();
-        let root = events.iter().find_map(|event| session_of(&event.event)).unwrap_or_default().to_owned();
-        let mut prompts: Vec<(usize, String)> = Vec::new();
-        for (index, event) in events.iter().enumerate() {
-            if let Event::MessageUpdated(info) = &event.event
-                && info.role == Role::User
-                && info.session_id == root
-                && !prompts.iter().any(|(_, id)| *id == info.id)
-            {
-                prompts.push((index, info.id.clone()));
-            }
-        }
-        Self { name: name.to_owned(), events, root, prompts }
+        Self::sessions(name).remove(0)
     }
 
-    /// The prompt that is ours next, at this event: the first one that was not shown before.
-    pub(crate) fn prompt_from(&self, index: usize) -> Option<&str> {
-        self.prompts.iter().find(|(shown, _)| *shown >= index).map(|(_, id)| id.as_str())
+    fn sessions(name: &str) -> Vec<Self> {
+        let recording = Recording::read(bytes(&format!("{name}.sse")));
+        assert!(recording.unreadable.is_empty(), "{name}: {:?}", recording.unreadable);
+        let turns = |root: &Root| SessionReplay::whole(root, &recording.events).turns().len();
+        let roots = recording.roots().into_iter().filter(|root| turns(root) > 0).enumerate();
+        roots
+            .map(|(index, root)| {
+                let name = if index == 0 { name.to_owned() } else { format!("{name}#{}", index + 1) };
+                Self { name, events: recording.events.clone(), root }
+            })
+            .collect()
     }
 
-    /// The final text of each of the root's text and reasoning parts that ended, by part id.
-    pub(crate) fn final_texts(&self) -> BTreeMap<String, (Voice, String)> {
-        let mut texts = BTreeMap::new();
-        let prompts: Vec<&str> = self.prompts.iter().map(|(_, id)| id.as_str()).collect();
-        for event in &self.events {
-            let Event::PartUpdated(part) = &event.event else { continue };
-            if part.session_id != self.root || prompts.contains(&part.message_id.as_str()) {
-                continue;
-            }
-            let (voice, text) = match &part.kind {
-                PartKind::Text(text) => (Voice::Message, text),
-                PartKind::Reasoning(text) => (Voice::Thought, text),
-                _ => continue,
-            };
-            if text.time.end.is_some() {
-                texts.insert(part.id.clone(), (voice, text.text.clone()));
-            }
-        }
-        texts
+    pub(crate) fn whole(&self) -> SessionReplay {
+        SessionReplay::whole(&self.root, &self.events)
+    }
+
+    pub(crate) fn apply(&self, run: &mut SessionReplay, index: usize) {
+        run.apply(index, &self.events[index]);
     }
 }
 
-/// A translator, and what came out of it.
-pub(crate) struct Run {
-    pub(crate) translator: SessionTranslator,
-    pub(crate) log: Vec<Translation>,
+/// What tests look at in a replay.
+pub(crate) trait Look {
+    fn updates(&self) -> impl Iterator<Item = &EventPayload>;
+    fn outcomes(&self) -> Vec<&TurnOutcome>;
+    /// What each turn came to, in words.
+    fn ends(&self) -> Vec<String>;
+    fn fold(&self) -> Fold;
+    /// Broken rules.
+    fn violations(&self) -> Vec<Violation>;
+    /// One line for each translation.
+    fn to_text(&self) -> String;
 }
 
-impl Run {
-    /// Begins the capture's first turn.
-    pub(crate) fn new(capture: &Capture) -> Self {
-        let mut translator = SessionTranslator::new(&capture.root);
-        translator.begin_turn(capture.prompt_from(0).unwrap_or("msg_of_ours_that_was_never_stored"));
-        Self { translator, log: Vec::new() }
-    }
-
-    /// Takes what came out before event `next`; after an end, the next prompt that is still to come is ours.
-    pub(crate) fn take(&mut self, out: Vec<Translation>, capture: &Capture, next: usize) {
-        let ended = out.iter().any(|item| matches!(item, Translation::Ended(_)));
-        self.log.extend(out);
-        if ended && let Some(prompt) = capture.prompt_from(next) {
-            self.translator.begin_turn(prompt);
-        }
-        if self.translator.abort_due() {
-            self.translator.abort_sent();
-            let out = self.translator.abort_returned();
-            self.take(out, capture, next);
-        }
-    }
-
-    pub(crate) fn apply(&mut self, capture: &Capture, index: usize) {
-        let out = self.translator.apply(&capture.events[index]);
-        self.take(out, capture, index + 1);
-    }
-
-    pub(crate) fn whole(capture: &Capture) -> Self {
-        let mut run = Self::new(capture);
-        (0..capture.events.len()).for_each(|index| run.apply(capture, index));
-        run
-    }
-
-    pub(crate) fn updates(&self) -> impl Iterator<Item = &EventPayload> {
-        self.log.iter().filter_map(|item| match item {
+impl Look for SessionReplay {
+    fn updates(&self) -> impl Iterator<Item = &EventPayload> {
+        self.told.iter().filter_map(|told| match &told.item {
             Translation::Update(payload) => Some(payload),
             _ => None,
         })
     }
 
-    pub(crate) fn fold(&self) -> Fold {
+    fn outcomes(&self) -> Vec<&TurnOutcome> {
+        let ends = self.told.iter().filter_map(|told| match &told.item {
+            Translation::Ended(outcome) => Some(outcome),
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    fn ends(&self) -> Vec<String> {
+        self.outcomes().into_iter().map(in_words).collect()
+    }
+
+    fn fold(&self) -> Fold {
         let mut fold = Fold::default();
         self.updates().for_each(|payload| fold.apply(payload).unwrap());
         fold
     }
 
-    pub(crate) fn outcomes(&self) -> Vec<&TurnOutcome> {
-        self.log
-            .iter()
-            .filter_map(|item| match item {
-                Translation::Ended(outcome) => Some(outcome),
-                _ => None,
-            })
-            .collect()
+    fn violations(&self) -> Vec<Violation> {
+        let extent =
+            if self.turns().iter().all(|turn| turn.end.is_end()) { Extent::Whole } else { Extent::SoFar };
+        check_replay(&self.log().collect::<Vec<_>>(), &self.root.final_texts, extent)
     }
 
-    /// One line for each translation.
-    pub(crate) fn to_text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut text = String::new();
-        for item in &self.log {
-            let (kind, value) = match item {
+        for told in &self.told {
+            let (kind, value) = match &told.item {
                 Translation::Update(payload) => payload.to_parts(),
                 Translation::Started => ("STARTED".to_owned(), Value::Null),
                 Translation::Abort(error) => ("ABORT".to_owned(), serde_json::to_value(error).unwrap()),

@@ -1,141 +1,19 @@
 //! The rules one by one, on short streams made by hand.
 
-use berth_opencode::{
-    Event, GlobalEvent, SessionTranslator, Snapshot, Translation, TurnPhase,
-    model::{MessageWithParts, SessionStatus},
-};
+use berth_opencode::{Event, SessionTranslator, Snapshot, Translation, TurnPhase, model::SessionStatus};
 use berth_wire::{
-    event::{EventPayload, Fold, Resolution, Voice},
-    turn::{TurnError, TurnErrorReason, TurnOutcome, TurnState},
+    event::{EventPayload, Resolution},
+    turn::{TurnError, TurnErrorReason, TurnState},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::replay::in_words;
-
-const ROOT: &str = "ses_root";
-
-fn event(kind: &str, properties: &Value) -> GlobalEvent {
-    GlobalEvent::from_value(json!({ "payload": { "type": kind, "properties": properties } })).unwrap()
-}
-
-fn status(kind: &str) -> GlobalEvent {
-    event("session.status", &json!({ "sessionID": ROOT, "status": { "type": kind } }))
-}
-
-fn idle() -> GlobalEvent {
-    event("session.idle", &json!({ "sessionID": ROOT }))
-}
-
-fn error(name: &str, message: &str) -> GlobalEvent {
-    let error = json!({ "name": name, "data": { "message": message } });
-    event("session.error", &json!({ "sessionID": ROOT, "error": error }))
-}
-
-fn user(id: &str, created: i64) -> GlobalEvent {
-    let info = json!({ "id": id, "sessionID": ROOT, "role": "user", "time": { "created": created } });
-    event("message.updated", &json!({ "info": info }))
-}
-
-fn assistant_json(id: &str, parent: &str, created: i64) -> Value {
-    json!({ "id": id, "sessionID": ROOT, "role": "assistant", "parentID": parent, "time": { "created": created } })
-}
-
-fn assistant(id: &str, parent: &str, created: i64) -> GlobalEvent {
-    event("message.updated", &json!({ "info": assistant_json(id, parent, created) }))
-}
-
-fn finished_json(id: &str, parent: &str, created: i64, finish: &str) -> Value {
-    let mut info = assistant_json(id, parent, created);
-    info["time"]["completed"] = json!(created + 1);
-    info["finish"] = json!(finish);
-    info["tokens"] = json!({ "input": 10, "output": 2, "reasoning": 1, "cache": { "read": 3, "write": 4 } });
-    info["cost"] = json!(0.25);
-    info
-}
-
-fn finished(id: &str, parent: &str, created: i64, finish: &str) -> GlobalEvent {
-    event("message.updated", &json!({ "info": finished_json(id, parent, created, finish) }))
-}
-
-fn failed(id: &str, parent: &str, created: i64, name: &str) -> GlobalEvent {
-    let mut info = assistant_json(id, parent, created);
-    info["time"]["completed"] = json!(created + 1);
-    info["error"] = json!({ "name": name, "data": { "message": "why" } });
-    event("message.updated", &json!({ "info": info }))
-}
-
-fn text_json(part: &str, message: &str, text: &str, ended: bool) -> Value {
-    let time = if ended { json!({ "start": 1, "end": 2 }) } else { json!({ "start": 1 }) };
-    json!({ "id": part, "messageID": message, "sessionID": ROOT, "type": "text", "text": text, "time": time })
-}
-
-fn text(part: &str, message: &str, text: &str, ended: bool) -> GlobalEvent {
-    event("message.part.updated", &json!({ "part": text_json(part, message, text, ended) }))
-}
-
-fn delta(part: &str, message: &str, text: &str) -> GlobalEvent {
-    let properties =
-        json!({ "sessionID": ROOT, "messageID": message, "partID": part, "field": "text", "delta": text });
-    event("message.part.delta", &properties)
-}
-
-fn tool(part: &str, message: &str, state: &Value) -> GlobalEvent {
-    let part = json!({
-        "id": part, "messageID": message, "sessionID": ROOT, "type": "tool", "tool": "bash", "callID": "call_1",
-        "state": state,
-    });
-    event("message.part.updated", &json!({ "part": part }))
-}
-
-fn asked(id: &str, session: &str, message: &str) -> GlobalEvent {
-    let tool = json!({ "messageID": message, "callID": "call_1" });
-    let request =
-        json!({ "id": id, "sessionID": session, "permission": "bash", "patterns": ["ls"], "tool": tool });
-    event("permission.asked", &request)
-}
-
-/// A turn that has begun: our prompt `msg_u1`, and `msg_a1` open.
-fn started() -> SessionTranslator {
-    let mut translator = SessionTranslator::new(ROOT);
-    translator.begin_turn("msg_u1");
-    let out =
-        apply(&mut translator, &[user("msg_u1", 100), status("busy"), assistant("msg_a1", "msg_u1", 101)]);
-    assert_eq!(out, [Translation::Started]);
-    translator
-}
-
-fn apply(translator: &mut SessionTranslator, events: &[GlobalEvent]) -> Vec<Translation> {
-    events.iter().flat_map(|event| translator.apply(event)).collect()
-}
-
-fn outcome(out: &[Translation]) -> &TurnOutcome {
-    let outcomes: Vec<_> = out
-        .iter()
-        .filter_map(|item| match item {
-            Translation::Ended(outcome) => Some(outcome),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(outcomes.len(), 1, "one end in {out:?}");
-    outcomes[0]
-}
-
-fn said(out: &[Translation]) -> String {
-    let mut fold = Fold::default();
-    for item in out {
-        if let Translation::Update(payload) = item {
-            fold.apply(payload).unwrap();
-        }
-    }
-    fold.text(Voice::Message)
-}
-
-fn messages(messages: &[(Value, Vec<Value>)]) -> Vec<MessageWithParts> {
-    let one = |(info, parts): &(Value, Vec<Value>)| {
-        serde_json::from_value(json!({ "info": info, "parts": parts })).unwrap()
-    };
-    messages.iter().map(one).collect()
-}
+use crate::{
+    made::{
+        ROOT, apply, asked, assistant, assistant_json, delta, error, event, failed, finished, finished_json,
+        idle, messages, outcome, resolutions, said, started, status, text, text_json, tool, user,
+    },
+    replay::in_words,
+};
 
 #[test]
 fn before_the_start_idle_means_nothing_and_no_abort_is_due() {
@@ -264,6 +142,22 @@ fn an_abort_without_an_answer_is_due_again() {
     translator.abort_sent();
     translator.abort_failed();
     assert!(translator.abort_due());
+}
+
+#[test]
+fn an_abort_that_did_not_stop_the_turn_is_due_again_at_its_next_step() {
+    let mut translator = started();
+    translator.request_cancel();
+    translator.abort_sent();
+    assert!(translator.abort_returned().is_empty());
+    assert!(!translator.abort_due());
+    let next = [finished("msg_a1", "msg_u1", 101, "tool-calls"), assistant("msg_a2", "msg_u1", 103)];
+    assert!(apply(&mut translator, &next).is_empty());
+    assert!(translator.abort_due());
+    translator.abort_sent();
+    translator.abort_returned();
+    let out = apply(&mut translator, &[failed("msg_a2", "msg_u1", 103, "MessageAbortedError"), idle()]);
+    assert_eq!(in_words(outcome(&out)), "Cancelled Cancelled");
 }
 
 #[test]
@@ -554,15 +448,6 @@ fn a_whole_turn_that_was_missed_comes_out_of_one_snapshot() {
     assert_eq!((said(&out).as_str(), in_words(outcome(&out)).as_str()), ("done", "Succeeded EndTurn"));
 }
 
-fn resolutions(out: &[Translation]) -> Vec<Resolution> {
-    out.iter()
-        .filter_map(|item| match item {
-            Translation::Update(EventPayload::PermissionResolved(settled)) => Some(settled.resolution),
-            _ => None,
-        })
-        .collect()
-}
-
 #[test]
 fn a_request_settled_in_a_gap_is_told_by_its_tool() {
     let rejected = json!({ "status": "error", "input": {}, "error": "The user rejected permission to use this specific tool call." });
@@ -639,7 +524,7 @@ fn a_grandchilds_request_is_one_of_the_root() {
         })
         .collect();
     assert_eq!(asks.len(), 1);
-    assert_eq!((asks[0].permission_id.as_str(), asks[0].tool_call_id.as_deref()), ("per_1", Some("call_1")));
+    assert_eq!((asks[0].permission_id.as_str(), asks[0].tool_call_id.as_deref()), ("per_1", Some("prt_1")));
 }
 
 #[test]

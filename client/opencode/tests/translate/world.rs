@@ -11,7 +11,7 @@ use crate::replay::Capture;
 pub(crate) fn snapshot(capture: &Capture, count: usize) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for event in &capture.events[..count] {
-        take(&mut snapshot, &capture.root, &event.event);
+        take(&mut snapshot, &capture.root.id, &event.event);
     }
     snapshot
 }

@@ -17,7 +17,7 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longest time for what the owner waits for.
 const READ: Duration = Duration::from_secs(10);
-/// Messages read back at once; a turn of more steps than this is not brought back whole after a gap.
+/// Newest messages in which an answer to a prompt is looked for.
 const MESSAGES: u32 = 400;
 
 /// The end of a call.
@@ -172,21 +172,9 @@ pub(super) async fn snapshot(
     client: OpencodeClient,
     directory: String,
     root: String,
+    prompt: Option<String>,
 ) -> Result<Snapshot, ClientError> {
-    bounded(read_snapshot(&client, &directory, &root)).await
-}
-
-/// Status first: it must not be newer than the messages.
-async fn read_snapshot(
-    client: &OpencodeClient,
-    directory: &str,
-    root: &str,
-) -> Result<Snapshot, ClientError> {
-    let mut status = client.session_status(directory).await?;
-    let permissions = client.list_permissions(directory).await?;
-    let questions = client.list_questions(directory).await?;
-    let messages = client.list_messages(directory, root, MESSAGES).await?;
-    Ok(Snapshot { messages, status: status.remove(root), permissions, questions })
+    bounded(client.snapshot(&directory, &root, prompt.as_deref())).await
 }
 
 async fn retry<T, F: Future<Output = Result<T, ClientError>>>(

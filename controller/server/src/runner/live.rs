@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_opencode::{Prompt, PromptText, SessionTranslator, TurnPhase};
+use berth_opencode::{Prompt, PromptContent, SessionTranslator, TurnPhase};
 use berth_wire::{api::PromptPart, event::EventPayload};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -242,16 +242,11 @@ impl Running {
     pub(super) fn to_prompt(&self) -> Prompt {
         let stem = self.message_id.strip_prefix("msg_").unwrap_or(&self.message_id);
         let stem: String = stem.chars().take(24).collect();
-        let part = |(index, part): (usize, &PromptPart)| PromptText {
+        let part = |(index, part): (usize, &PromptPart)| berth_opencode::PromptPart {
             id: format!("prt_{stem}{index:02}"),
-            text: part.text().to_owned(),
+            content: PromptContent::Text(part.text().to_owned()),
         };
-        Prompt {
-            message_id: self.message_id.clone(),
-            parts: self.prompt.iter().enumerate().map(part).collect(),
-            model: None,
-            agent: None,
-        }
+        Prompt::new(self.message_id.clone(), self.prompt.iter().enumerate().map(part).collect())
     }
 
     /// Moves the wall clock; time in which a person is waited for does not count.

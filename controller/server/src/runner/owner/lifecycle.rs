@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_opencode::{ClientError, Event, Snapshot, TurnPhase};
+use berth_opencode::{ClientError, Event, SessionTranslator, Snapshot, TurnPhase};
 use berth_wire::{
     api::SandboxPhase,
     door::{DoorEvent, DoorState},
@@ -72,7 +72,7 @@ impl Owner {
                     "door asks to read state again"
                 );
                 for live in self.live.values_mut() {
-                    live.translator.iter_mut().for_each(berth_opencode::SessionTranslator::mark_gap);
+                    live.translator.iter_mut().for_each(SessionTranslator::mark_gap);
                     live.reconcile = live.turn.is_some();
                 }
                 self.resync = true;
@@ -159,7 +159,7 @@ impl Owner {
         let sessions: Vec<Uuid> = self.live.keys().copied().collect();
         for session in sessions {
             let Some(live) = self.live.get_mut(&session) else { continue };
-            let phase = live.translator.as_ref().map(berth_opencode::SessionTranslator::phase);
+            let phase = live.translator.as_ref().map(SessionTranslator::phase);
             let (Some(turn), Some(root)) = (&mut live.turn, &live.work.opencode_session_id) else { continue };
             if turn.repost.is_none() || turn.posting {
                 continue;
@@ -215,7 +215,8 @@ impl Owner {
                 live.reconcile = false;
                 continue;
             };
-            let read = calls::snapshot(self.client.clone(), live.work.directory.clone(), root);
+            let prompt = live.translator.as_ref().and_then(SessionTranslator::prompt).map(str::to_owned);
+            let read = calls::snapshot(self.client.clone(), live.work.directory.clone(), root, prompt);
             reads.push(async move { (session, read.await) });
         }
         if !reads.is_empty() {

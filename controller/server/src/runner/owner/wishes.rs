@@ -123,7 +123,8 @@ impl Owner {
             return self.begin_turn(session).await;
         }
         live.busy = true;
-        let new = NewSession { title: live.work.title.clone(), berth_session_id: session };
+        let title = live.work.title.clone();
+        let new = NewSession { title, berth_session_id: session, permission: Vec::new() };
         let (directory, known) = (live.work.directory.clone(), live.work.opencode_session_id.clone());
         let call = calls::ensure(self.client.clone(), directory, known, new);
         self.call(session, async { CallResult::Ensured(call.await) });

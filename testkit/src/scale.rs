@@ -1,4 +1,5 @@
-//! How much is tried: `make test` is quick, `make soak` is thorough. The same tests do both.
+//! How much is tried: `make test` is quick, `make soak` is thorough. The same tests do both. Reads the environment, and
+//! appends to the soak run's report.
 
 use std::io::Write;
 
@@ -15,7 +16,7 @@ pub enum Scale {
 
 impl Scale {
     /// The size of this run, from `BERTH_SOAK`.
-    #[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
+    #[expect(clippy::disallowed_methods, reason = "this is where tests read their environment")]
     pub fn current() -> Self {
         if std::env::var_os("BERTH_SOAK").is_some_and(|value| value == "1") {
             Self::Soak
@@ -33,7 +34,7 @@ impl Scale {
     }
 
     /// In a soak run, adds a line to the report: which test ran once for each seed from 0, and how often what was seen.
-    #[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
+    #[expect(clippy::disallowed_methods, reason = "this is where tests read their environment")]
     pub fn report(self, test: &str, seeds: u64, counts: &[(&str, u64)]) {
         let Some(path) = std::env::var_os("BERTH_SOAK_REPORT") else { return };
         let counts: serde_json::Map<_, _> =
