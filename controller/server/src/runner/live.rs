@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_opencode::{Prompt, PromptContent, SessionTranslator};
+use berth_opencode::{Prompt, PromptContent, SessionTranslator, Watchdog, WatchdogLimits};
 use berth_wire::{api::PromptPart, event::EventPayload};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -69,14 +69,9 @@ pub(super) struct Running {
     pub(super) posting: bool,
     /// The prompt may have to be sent again: it was not taken for sure, or opencode was started anew.
     pub(super) repost: Option<Repost>,
-    /// When it must have started.
-    pub(super) start_by: Option<Instant>,
     /// An abort is on its way.
     pub(super) aborting: bool,
-    /// Wall clock used, not counting the time that a person was waited for.
-    pub(super) active: Duration,
-    /// When `active` was last moved.
-    pub(super) counted_at: Instant,
+    pub(super) watchdog: Watchdog,
 }
 
 /// Why a prompt may have to be sent again.
@@ -89,7 +84,7 @@ pub(super) enum Repost {
 }
 
 impl Live {
-    pub(super) fn new(work: SessionWork, now: Instant) -> Self {
+    pub(super) fn new(work: SessionWork, limits: WatchdogLimits, now: Instant) -> Self {
         let stored = work.translator.as_deref();
         let translator = stored.and_then(|text| match serde_json::from_str(text) {
             Ok(translator) => Some(translator),
@@ -98,7 +93,7 @@ impl Live {
                 None
             }
         });
-        let turn = work.running.as_ref().and_then(|turn| Running::resumed(turn, now));
+        let turn = work.running.as_ref().and_then(|turn| Running::resumed(turn, limits, now));
         let asks = work
             .asks
             .iter()
@@ -142,26 +137,25 @@ impl Live {
 }
 
 impl Running {
-    pub(super) fn new(turn: &OpenTurn, message_id: String, now: Instant) -> Self {
+    pub(super) fn new(turn: &OpenTurn, message_id: String, limits: WatchdogLimits, now: Instant) -> Self {
         Self {
             id: turn.id,
             prompt: turn.prompt.clone(),
             message_id,
             posting: false,
             repost: None,
-            start_by: None,
             aborting: false,
-            active: Duration::ZERO,
-            counted_at: now,
+            watchdog: Watchdog::new(limits, Duration::ZERO, now),
         }
     }
 
     /// A turn that another owner, or this process before its restart, had started: its prompt may not have left.
-    fn resumed(turn: &OpenTurn, now: Instant) -> Option<Self> {
-        let mut running = Self::new(turn, turn.message_id.clone()?, now);
+    fn resumed(turn: &OpenTurn, limits: WatchdogLimits, now: Instant) -> Option<Self> {
+        let mut running = Self::new(turn, turn.message_id.clone()?, limits, now);
         running.repost = Some(Repost::SameBoot);
         let used = turn.started_at.map(|started| Timestamp::now().duration_since(started));
-        running.active = used.and_then(|used| used.try_into().ok()).unwrap_or_default();
+        let used = used.and_then(|used| used.try_into().ok()).unwrap_or_default();
+        running.watchdog = Watchdog::new(limits, used, now);
         Some(running)
     }
 
@@ -174,13 +168,5 @@ impl Running {
             content: PromptContent::Text(part.text().to_owned()),
         };
         Prompt::new(self.message_id.clone(), self.prompt.iter().enumerate().map(part).collect())
-    }
-
-    /// Moves the wall clock; time in which a person is waited for does not count.
-    pub(super) fn count(&mut self, now: Instant, waiting: bool) {
-        if !waiting {
-            self.active += now.saturating_duration_since(self.counted_at);
-        }
-        self.counted_at = now;
     }
 }

@@ -42,6 +42,7 @@ impl Owner {
                 if let Event::Door(event) = &item.event.event {
                     return self.take_door_event(event).await;
                 }
+                self.note_alive();
                 self.translate(&item.event);
                 self.act_on_ends().await
             }
@@ -120,6 +121,7 @@ impl Owner {
     /// A run of opencode is over: what it had begun has failed; what it had not begun is sent to the next one.
     fn boot_ended(&mut self, detail: &str) {
         self.boot_id = None;
+        self.sizes.clear();
         let sessions: Vec<Uuid> = self.live.keys().copied().collect();
         for session in sessions {
             let Some(live) = self.live.get_mut(&session) else { continue };
@@ -135,10 +137,16 @@ impl Owner {
         }
     }
 
-    fn extend_start_deadlines(&mut self) {
-        let deadline = Instant::now() + self.limits.start;
+    fn note_alive(&mut self) {
+        let now = Instant::now();
         let turns = self.live.values_mut().filter_map(|live| live.turn.as_mut());
-        turns.filter(|turn| turn.start_by.is_some()).for_each(|turn| turn.start_by = Some(deadline));
+        turns.for_each(|turn| turn.watchdog.alive(now));
+    }
+
+    fn extend_start_deadlines(&mut self) {
+        let now = Instant::now();
+        let turns = self.live.values_mut().filter_map(|live| live.turn.as_mut());
+        turns.for_each(|turn| turn.watchdog.booted(now));
     }
 
     /// Looks, for each prompt whose fate is not known, whether it was answered before it is sent again.
@@ -235,6 +243,7 @@ impl Owner {
             CallResult::Aborted(result) if current => self.finish_abort(session, result),
             CallResult::Replied(id, result) => self.finish_reply(session, &id, result),
             CallResult::Deleted(result) => self.finish_delete_call(session, result).await?,
+            CallResult::Sized(directory, result) => self.finish_sizes(directory, result),
             CallResult::Posted(_) | CallResult::Looked(_) | CallResult::Aborted(_) => {}
         }
         self.act_on_ends().await
@@ -297,8 +306,7 @@ impl Owner {
         let now = Instant::now();
         let sessions: Vec<Uuid> = self.live.keys().copied().collect();
         for session in sessions {
-            self.check_start(session, now);
-            self.check_clock(session, now);
+            self.check_turn(session, now);
             self.expire_asks(session);
             self.check_blocked(session, now).await?;
             if let Some(live) = self.live.get_mut(&session)
@@ -331,32 +339,18 @@ impl Owner {
         self.end_blocked(session, outcome).await
     }
 
-    fn check_start(&mut self, session: Uuid, now: Instant) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        let Some(turn) = &live.turn else { return };
-        let admitted =
-            live.translator.as_ref().is_some_and(|translator| translator.phase() == TurnPhase::Admitted);
-        let Some(start_by) = turn.start_by.filter(|start_by| admitted && *start_by <= now) else { return };
-        tracing::warn!(session_id = %session, turn_id = %turn.id, late_ms = (now - start_by).as_millis(), "turn never started");
-        let seconds = self.limits.start.as_secs();
-        let message = format!("opencode took the prompt and did not begin within {seconds} s: send it again");
-        self.fail_turn(session, TurnError { reason: TurnErrorReason::NotStarted, message, retry_at: None });
-    }
-
-    fn check_clock(&mut self, session: Uuid, now: Instant) {
+    /// Ends a turn that must not go on: at once where opencode has not begun, else by an abort.
+    fn check_turn(&mut self, session: Uuid, now: Instant) {
         let Some(live) = self.live.get_mut(&session) else { return };
         let (Some(turn), Some(translator)) = (&mut live.turn, &mut live.translator) else { return };
-        turn.count(now, !live.asks.is_empty());
-        if turn.active < self.limits.turn || translator.abort_wanted() {
-            return;
+        let Some(seen) = translator.observe() else { return };
+        let Some(error) = turn.watchdog.check(&seen, now, Timestamp::now()) else { return };
+        tracing::warn!(session_id = %session, turn_id = %turn.id, reason = ?error.reason, "turn must not go on");
+        if !seen.started {
+            return self.fail_turn(session, error);
         }
-        let minutes = self.limits.turn.as_secs() / 60;
-        let message = format!("the turn took more than {minutes} min and was ended: ask for less at once");
-        translator.request_abort(TurnError {
-            reason: TurnErrorReason::DeadlineExceeded,
-            message,
-            retry_at: None,
-        });
+        translator.request_abort(error);
+        live.changed = true;
         self.pass_cancel(session);
     }
 

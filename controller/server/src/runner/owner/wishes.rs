@@ -30,7 +30,8 @@ impl Owner {
             live.work.queued = None;
         }
         for row in rows {
-            let live = self.live.entry(row.id).or_insert_with(|| Live::new(row.clone(), now));
+            let live =
+                self.live.entry(row.id).or_insert_with(|| Live::new(row.clone(), self.limits.watchdog, now));
             live.work = row;
         }
         self.act().await
@@ -218,7 +219,7 @@ impl Owner {
         live.work.opencode_session_id = Some(root);
         live.work.queued = None;
         live.blocked_since = None;
-        live.turn = Some(Running::new(&turn, message_id, Instant::now()));
+        live.turn = Some(Running::new(&turn, message_id, self.limits.watchdog, Instant::now()));
         self.post_prompt(session);
         // What waits behind it, and a cancel that came meanwhile, are in the rows.
         self.read_rows().await?;
@@ -264,11 +265,10 @@ impl Owner {
     /// A prompt was handed over, or not.
     pub(in super::super) fn finish_post(&mut self, session: Uuid, result: &Result<(), ClientError>) {
         let now = Instant::now();
-        let limit = self.limits.start;
         let Some(live) = self.live.get_mut(&session) else { return };
         let Some(turn) = &mut live.turn else { return };
         turn.posting = false;
-        let start_by = *turn.start_by.get_or_insert(now + limit);
+        let start_by = turn.watchdog.prompted(now);
         let Err(error) = result else { return };
         if live.translator.as_ref().is_some_and(|translator| translator.phase() != TurnPhase::Admitted) {
             return;
