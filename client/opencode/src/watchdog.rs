@@ -182,9 +182,9 @@ mod tests {
     use super::*;
 
     const LIMITS: WatchdogLimits = WatchdogLimits {
-        start: Duration::from_secs(60),
+        start: Duration::from_mins(1),
         silence: Duration::from_secs(200),
-        turn: Duration::from_secs(900),
+        turn: Duration::from_mins(15),
         steps: 300,
     };
 
@@ -287,7 +287,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut watchdog = Watchdog::new(LIMITS, Duration::ZERO, start);
-        let mut check = |watchdog: &mut Watchdog, second: u64| {
+        let check = |watchdog: &mut Watchdog, second: u64| {
             watchdog.check(&seen(Awaits::Model), at(second), clock(0)).map(|error| error.reason)
         };
         watchdog.heard(at(150));
