@@ -296,6 +296,28 @@ async fn provider_errors_are_typed_and_the_session_goes_on() {
     stack.stop().await;
 }
 
+/// opencode sleeps for a day, and only says so in its status; a subagent's sleep shows in nothing of the session itself.
+#[tokio::test]
+async fn ct_2_a_retry_that_is_due_in_a_day_ends_the_turn_at_once() {
+    let stack = Stack::start().await;
+    let session = stack.session().await.id;
+    let of_a_subagent = concat!(
+        r#"@stub tool:task:{"description":"wait","subagent_type":"general","prompt":"\u0040stub2 status:429,ra=86400"}"#,
+        " >> say:done",
+    );
+    for prompt in ["@stub status:429,ra=86400", of_a_subagent] {
+        let (turn, log) = stack.prompt(session, prompt).await;
+        let error = log.outcome(turn.id).error.clone().expect("it failed");
+        assert_eq!(error.reason, TurnErrorReason::RateLimited, "{prompt}: {error:?}");
+        assert!(error.message.contains("429") && error.retry_at.is_some(), "{error:?}");
+        assert!(log.kinds(turn.id).iter().any(|kind| kind == "provider_retry"), "{prompt}");
+    }
+    let (turn, log) = stack.prompt(session, "@stub say:clean").await;
+    assert_eq!(log.outcome(turn.id).state, TurnState::Succeeded);
+    assert!(log.kinds(turn.id).iter().any(|kind| kind == "usage_update"), "the model's size is known");
+    stack.stop().await;
+}
+
 #[tokio::test]
 async fn a_session_is_deleted_with_its_running_turn() {
     let stack = Stack::start().await;

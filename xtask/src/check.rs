@@ -1,6 +1,5 @@
 //! The static checks: each a named step, all run even when one fails.
 
-mod tools;
 mod tree;
 
 use std::process::ExitCode;
@@ -10,6 +9,7 @@ use clap::ValueEnum;
 
 use crate::{
     process::{capture, run_shown},
+    tools,
     workspace::Workspace,
 };
 

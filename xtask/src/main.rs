@@ -1,7 +1,7 @@
-//! Development tasks of this repository: `cargo xtask {gen, check, test, bench}`.
+//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz}`.
 //!
 //! This binary only runs other programs and judges what they say. It depends on none of Berth's crates, so it
-//! starts quickly and works when they do not compile; what needs them is in `xtask/generate` and `xtask/bench`.
+//! starts quickly and works when they do not compile; what needs them is in `xtask/generate`, `xtask/bench` and `fuzz`.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -9,8 +9,10 @@
 )]
 
 mod check;
+mod fuzz;
 mod process;
 mod test;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -51,7 +53,12 @@ enum Task {
     Bench {
         /// Only benchmarks whose name contains this.
         filter: Option<String>,
+        /// Also writes docs/benchmarks.md.
+        #[arg(long, conflicts_with = "filter")]
+        write: bool,
     },
+    /// Fuzzes what reads bytes from outside, each target for a while. Needs rustup's nightly toolchain.
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -66,9 +73,12 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Task::Check { steps } => Ok(check::run(&workspace, &steps)),
         Task::Test { soak } => test::run(&workspace, soak),
-        Task::Bench { filter } => {
-            let bench = ["run", "--quiet", "--release", "--package", "berth-bench", "--"];
-            run_cargo(&workspace, bench.into_iter().chain(filter.as_deref()))
+        Task::Bench { filter, write } => {
+            let sdk = tools::opencode_sdk(&workspace)?.display().to_string();
+            let bench = ["run", "--quiet", "--release", "--package", "berth-bench", "--", "--sdk", &sdk];
+            let write: &[&str] = if write { &["--write", "docs/benchmarks.md"] } else { &[] };
+            run_cargo(&workspace, bench.iter().chain(write).copied().chain(filter.as_deref()))
         }
+        Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
     }
 }

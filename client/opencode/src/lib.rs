@@ -5,6 +5,7 @@
 //! - [`ids`]: message and part ids in opencode's format.
 //! - [`translate`]: the state machine that makes a session's log, and the one end of each turn, out of events.
 //! - [`replay`]: recorded streams, translated as they would have been live.
+//! - [`watchdog`]: when a turn must not go on.
 //!
 //! Knows nothing of Berth's server, its store or Kubernetes.
 
@@ -15,6 +16,7 @@ pub mod ids;
 pub mod model;
 pub mod replay;
 pub mod translate;
+pub mod watchdog;
 
 pub use client::{
     ClientConfig, Ensured, EnsuredHow, EventStream, Health, MessagePage, NewSession, OpencodeClient,
@@ -25,3 +27,4 @@ pub use error::ClientError;
 pub use event::{Event, GlobalEvent};
 pub use model::ModelReference;
 pub use translate::{Awaits, DueRetry, Observation, SessionTranslator, Snapshot, Translation, TurnPhase};
+pub use watchdog::{Watchdog, WatchdogLimits};

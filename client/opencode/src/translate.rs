@@ -8,7 +8,7 @@
 //!
 //! Assistant messages that were made after our prompt, except answers to our earlier prompts: opencode may insert
 //! messages of its own (a compaction, say), so the parent need not be our prompt. Of subagents only the requests for
-//! permissions and answers are shown, as requests of the session.
+//! permissions and answers are shown, as requests of the session, and the retries of their provider.
 //!
 //! # When a turn has ended
 //!
@@ -38,6 +38,10 @@
 //! | another error before the start | failed, `PromptRejected` |
 //! | any other error | failed, `OpencodeError` |
 //! | opencode exited | failed, `OpencodeExited` |
+//! | the directory's instance was closed, and the turn left open | failed, `InstanceDisposed` |
+//! | the turn's prompt was removed | aborted, then failed, `PromptRemoved` |
+//!
+//! What [`crate::watchdog`] decides comes as [`SessionTranslator::request_abort`], and names the end.
 //!
 //! A cancel that was wanted makes it cancelled, unless the turn had come to an end of its own (a finish of its own, or
 //! an error other than the abort).

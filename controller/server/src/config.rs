@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use berth_opencode::WatchdogLimits;
 use secrecy::SecretString;
 
 /// Configuration of a server with its own database.
@@ -22,12 +23,10 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Open turns per session, the running one included.
     pub queue: i64,
-    /// From the prompt's POST to the first sign that opencode runs it; its boot is not counted.
-    pub start: Duration,
+    /// Of each turn: its start, silence, wall clock and steps.
+    pub watchdog: WatchdogLimits,
     /// How long a queued prompt waits for a sandbox that cannot be reached, or whose opencode does not come up.
     pub unreachable: Duration,
-    /// Wall clock of a turn, not counting the time that a person is waited for.
-    pub turn: Duration,
     /// How long opencode may take to end a turn after it was told to.
     pub stop: Duration,
     /// How long a permission or question waits before it is rejected.
@@ -49,9 +48,8 @@ impl Default for Limits {
         Self {
             body_bytes: 1024 * 1024,
             queue: 32,
-            start: Duration::from_mins(1),
+            watchdog: WatchdogLimits::default(),
             unreachable: Duration::from_mins(2),
-            turn: Duration::from_mins(15),
             stop: Duration::from_mins(1),
             ask: Duration::from_mins(15),
             linger: Duration::from_mins(1),

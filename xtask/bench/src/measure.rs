@@ -1,12 +1,21 @@
-//! Times a subject and its baseline in turn, and takes medians.
+//! Times a subject and its baseline in turn, takes medians, and counts what the subject allocates.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::ensure;
 use serde::Serialize;
 
 /// Timed runs of each; odd, so that the median is one of them.
 const RUNS: usize = 31;
+
+/// What is at hand.
+pub(crate) struct Setting {
+    /// Where opencode's SDK is installed.
+    pub(crate) sdk: Option<PathBuf>,
+}
 
 /// A benchmark: one pass over the same input by the subject and by the baseline. Both return how many items they
 /// saw, which must be [`Benchmark::items`]: a pass that loses some would look fast.
@@ -17,7 +26,7 @@ pub(crate) struct Benchmark {
     /// Items in one pass.
     pub(crate) items: usize,
     /// Makes the two passes, with their input prepared.
-    pub(crate) prepare: fn() -> (Pass, Pass),
+    pub(crate) prepare: fn(&Setting) -> anyhow::Result<(Pass, Pass)>,
 }
 
 /// One timed pass.
@@ -37,11 +46,13 @@ pub(crate) struct Figures {
     pub(crate) baseline_nanoseconds_per_item: f64,
     /// Subject's median over the baseline's.
     pub(crate) ratio: f64,
+    /// The subject's, on its own thread, in one pass.
+    pub(crate) allocations_per_item: f64,
 }
 
 /// Runs a benchmark.
-pub(crate) fn measure(benchmark: &Benchmark) -> anyhow::Result<Figures> {
-    let (subject, baseline) = (benchmark.prepare)();
+pub(crate) fn measure(benchmark: &Benchmark, setting: &Setting) -> anyhow::Result<Figures> {
+    let (subject, baseline) = (benchmark.prepare)(setting)?;
     let mut times = (Vec::new(), Vec::new());
     for run in 0..=RUNS {
         let pair = (time(benchmark, &subject)?, time(benchmark, &baseline)?);
@@ -51,11 +62,15 @@ pub(crate) fn measure(benchmark: &Benchmark) -> anyhow::Result<Figures> {
             times.1.push(pair.1);
         }
     }
-    Ok(figures(benchmark, median(times.0), median(times.1)))
+    let mut last = Ok(Duration::ZERO);
+    let allocated = allocation_counter::measure(|| last = time(benchmark, &subject));
+    last?;
+    Ok(figures(benchmark, median(times.0), median(times.1), allocated.count_total))
 }
 
-fn figures(benchmark: &Benchmark, subject: Duration, baseline: Duration) -> Figures {
+fn figures(benchmark: &Benchmark, subject: Duration, baseline: Duration, allocations: u64) -> Figures {
     let items = f64::from(u32::try_from(benchmark.items).unwrap_or(u32::MAX));
+    let allocations = f64::from(u32::try_from(allocations).unwrap_or(u32::MAX));
     let nanoseconds = |time: Duration| time.as_secs_f64() * 1e9 / items;
     Figures {
         name: benchmark.name,
@@ -65,6 +80,7 @@ fn figures(benchmark: &Benchmark, subject: Duration, baseline: Duration) -> Figu
         nanoseconds_per_item: nanoseconds(subject),
         baseline_nanoseconds_per_item: nanoseconds(baseline),
         ratio: subject.as_secs_f64() / baseline.as_secs_f64(),
+        allocations_per_item: allocations / items,
     }
 }
 
@@ -94,12 +110,13 @@ mod tests {
             name: "x",
             baseline_name: "y",
             items: 1_000,
-            prepare: || (Box::new(|| Ok(1_000)), Box::new(|| Ok(1_000))),
+            prepare: |_| Ok((Box::new(|| Ok(1_000)), Box::new(|| Ok(1_000)))),
         };
-        let figures = figures(&benchmark, Duration::from_millis(2), Duration::from_millis(1));
+        let figures = figures(&benchmark, Duration::from_millis(2), Duration::from_millis(1), 2_500);
         assert!((figures.items_per_second - 500_000.0).abs() < 1e-6, "{figures:?}");
         assert!((figures.nanoseconds_per_item - 2_000.0).abs() < 1e-6, "{figures:?}");
         assert!((figures.ratio - 2.0).abs() < 1e-9, "{figures:?}");
+        assert!((figures.allocations_per_item - 2.5).abs() < 1e-9, "{figures:?}");
     }
 
     #[test]
@@ -108,8 +125,9 @@ mod tests {
             name: "x",
             baseline_name: "y",
             items: 10,
-            prepare: || (Box::new(|| Ok(9)), Box::new(|| Ok(10))),
+            prepare: |_| Ok((Box::new(|| Ok(9)), Box::new(|| Ok(10)))),
         };
-        assert_eq!(measure(&lossy).unwrap_err().to_string(), "x: a pass saw 9 items of 10");
+        let setting = Setting { sdk: None };
+        assert_eq!(measure(&lossy, &setting).unwrap_err().to_string(), "x: a pass saw 9 items of 10");
     }
 }

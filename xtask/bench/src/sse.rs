@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use berth_wire::sse::{SseReader, write_event};
 use bytes::Bytes;
 
-use crate::measure::{Benchmark, Pass};
+use crate::measure::{Benchmark, Pass, Setting};
 
 const FRAMES: usize = 5_000;
 /// Size of the chunks that the stream comes in, as a socket read gives them.
@@ -15,10 +15,11 @@ const CHUNK: usize = 16 * 1024;
 pub(crate) const READER: Benchmark =
     Benchmark { name: "sse-reader", baseline_name: "split into lines", items: FRAMES, prepare };
 
-fn prepare() -> (Pass, Pass) {
+#[expect(clippy::unnecessary_wraps, reason = "other benchmarks may fail to prepare")]
+fn prepare(_: &Setting) -> anyhow::Result<(Pass, Pass)> {
     let chunks = chunks();
     let same = chunks.clone();
-    (Box::new(move || read_events(&chunks)), Box::new(move || Ok(split_lines(&same))))
+    Ok((Box::new(move || read_events(&chunks)), Box::new(move || Ok(split_lines(&same)))))
 }
 
 fn chunks() -> Vec<Bytes> {

@@ -1,10 +1,10 @@
 //! Calls to the door that the owner does not wait for. Each ends as a [`Done`]; each is bounded, by the client's own
 //! bounds and by a number of tries.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use berth_opencode::{
-    ClientError, Ensured, NewSession, OpencodeClient, Prompt, Snapshot,
+    ClientError, Ensured, ModelReference, NewSession, OpencodeClient, Prompt, Snapshot,
     model::{MessageWithParts, Role},
 };
 use uuid::Uuid;
@@ -46,6 +46,8 @@ pub(super) enum CallResult {
     Replied(String, Result<(), ClientError>),
     /// opencode's session was deleted, or not.
     Deleted(Result<(), ClientError>),
+    /// How much the directory's models take was read, or not.
+    Sized(String, Result<BTreeMap<ModelReference, u64>, ClientError>),
 }
 
 /// What opencode knows of a prompt.

@@ -1,9 +1,9 @@
 //! Events to the log: what the translators make of opencode's events, with what the server adds (deadlines of asks,
 //! who settled them, the end of a turn).
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use berth_opencode::{GlobalEvent, Translation};
+use berth_opencode::{ClientError, GlobalEvent, ModelReference, Translation};
 use berth_wire::{
     event::{EventPayload, Resolution, ResolvedBy, acp},
     turn::{TurnOutcome, TurnState},
@@ -14,10 +14,14 @@ use uuid::Uuid;
 
 use super::{
     asks,
+    calls::CallResult,
     live::{Ask, Live, Standing},
     owner::{Owner, OwnerError},
 };
-use crate::store::{Change, NewEvent};
+use crate::{
+    http::error_chain,
+    store::{Change, NewEvent},
+};
 
 /// After a turn that did not end well, late events of it may still come.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -31,11 +35,56 @@ impl Owner {
                 && translator.concerns(event)
             {
                 live.changed = true;
+                if let Some(turn) = &mut live.turn {
+                    turn.watchdog.heard(Instant::now());
+                }
                 recorded.push((session, translator.apply(event)));
             }
         }
         for (session, translations) in recorded {
             self.record(session, translations);
+            self.size_model(session);
+        }
+    }
+
+    /// Tells the translator how much the model in use takes; asks opencode once for each directory.
+    fn size_model(&mut self, session: Uuid) {
+        let Some(live) = self.live.get_mut(&session) else { return };
+        let Some(translator) = &mut live.translator else { return };
+        let Some(model) = translator.unsized_model() else { return };
+        let directory = live.work.directory.clone();
+        if let Some(sizes) = self.sizes.get(&directory) {
+            let Some(&tokens) = sizes.get(model) else { return };
+            let translations = translator.set_context_size(model.clone(), tokens);
+            self.record(session, translations);
+            return;
+        }
+        // Empty until the answer is there, so that nobody asks meanwhile.
+        self.sizes.insert(directory.clone(), BTreeMap::new());
+        let client = self.client.clone();
+        self.call(session, async move {
+            let sizes = client.context_sizes(&directory).await;
+            CallResult::Sized(directory, sizes)
+        });
+    }
+
+    /// Sizes that cannot be read are not told; they are asked for again after the next boot.
+    pub(super) fn finish_sizes(
+        &mut self,
+        directory: String,
+        result: Result<BTreeMap<ModelReference, u64>, ClientError>,
+    ) {
+        match result {
+            Ok(sizes) => {
+                self.sizes.insert(directory, sizes);
+                let sessions: Vec<Uuid> = self.live.keys().copied().collect();
+                for session in sessions {
+                    self.size_model(session);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(error = error_chain(&error), "sizes of models could not be read");
+            }
         }
     }
 

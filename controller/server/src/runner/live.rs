@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_opencode::{Prompt, PromptContent, SessionTranslator, TurnPhase};
+use berth_opencode::{Prompt, PromptContent, SessionTranslator, TurnPhase, Watchdog, WatchdogLimits};
 use berth_wire::{api::PromptPart, event::EventPayload};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -91,16 +91,13 @@ pub(super) struct Running {
     pub(super) posting: bool,
     /// The prompt may have to be sent again: it was not taken for sure, or opencode was started anew.
     pub(super) repost: Option<Repost>,
-    /// When it must have started.
-    pub(super) start_by: Option<Instant>,
     /// An abort is on its way.
     pub(super) aborting: bool,
     /// Since when it is to end.
     pub(super) unwanted_since: Option<Instant>,
-    /// Wall clock used, not counting the time that a person was waited for.
-    pub(super) active: Duration,
-    /// When `active` was last moved.
-    pub(super) counted_at: Instant,
+    /// When a prompt that may not have arrived must have; none while nothing speaks against its arrival.
+    pub(super) hand_over_by: Option<Instant>,
+    pub(super) watchdog: Watchdog,
 }
 
 /// Why a prompt may have to be sent again.
@@ -113,8 +110,8 @@ pub(super) enum Repost {
 }
 
 impl Live {
-    pub(super) fn new(work: SessionWork, now: Instant) -> Self {
-        let turn = work.running.as_ref().and_then(|turn| Running::resumed(turn, now));
+    pub(super) fn new(work: SessionWork, limits: WatchdogLimits, now: Instant) -> Self {
+        let turn = work.running.as_ref().and_then(|turn| Running::resumed(turn, limits, now));
         let translator = resume_translator(&work);
         let asks = work
             .asks
@@ -215,25 +212,24 @@ fn resume_translator(work: &SessionWork) -> Option<SessionTranslator> {
 }
 
 impl Running {
-    pub(super) fn new(turn: &OpenTurn, message_id: String, now: Instant) -> Self {
+    pub(super) fn new(turn: &OpenTurn, message_id: String, limits: WatchdogLimits, now: Instant) -> Self {
         Self {
             id: turn.id,
             prompt: turn.prompt.clone(),
             message_id,
             posting: false,
             repost: None,
-            start_by: None,
             aborting: false,
             unwanted_since: None,
-            active: Duration::ZERO,
-            counted_at: now,
+            hand_over_by: None,
+            watchdog: Watchdog::new(limits, Duration::ZERO, now),
         }
     }
 
     /// A turn that another owner, or this process before its restart, had started: its prompt may not have left. Its
     /// clock begins anew: how much of the time since its start somebody waited for a person is not known.
-    fn resumed(turn: &OpenTurn, now: Instant) -> Option<Self> {
-        let mut running = Self::new(turn, turn.message_id.clone()?, now);
+    fn resumed(turn: &OpenTurn, limits: WatchdogLimits, now: Instant) -> Option<Self> {
+        let mut running = Self::new(turn, turn.message_id.clone()?, limits, now);
         running.repost = Some(Repost::SameBoot);
         Some(running)
     }
@@ -247,13 +243,5 @@ impl Running {
             content: PromptContent::Text(part.text().to_owned()),
         };
         Prompt::new(self.message_id.clone(), self.prompt.iter().enumerate().map(part).collect())
-    }
-
-    /// Moves the wall clock; time in which a person is waited for does not count.
-    pub(super) fn count(&mut self, now: Instant, waiting: bool) {
-        if !waiting {
-            self.active += now.saturating_duration_since(self.counted_at);
-        }
-        self.counted_at = now;
     }
 }

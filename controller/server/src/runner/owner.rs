@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
+use berth_opencode::{ClientConfig, ClientError, ModelReference, OpencodeClient};
 use berth_wire::door::Cursor;
 use tokio::{
     sync::mpsc,
@@ -68,6 +68,8 @@ pub(super) struct Owner {
     pub(super) live: BTreeMap<Uuid, Live>,
     pub(super) batch: Batch,
     pub(super) calls: JoinSet<Done>,
+    /// How much models take, by directory; empty where that is being asked.
+    pub(super) sizes: BTreeMap<String, BTreeMap<ModelReference, u64>>,
     /// A turn has ended since the loop last looked.
     pub(super) ended: bool,
     /// Something was to do at this moment.
@@ -98,6 +100,7 @@ impl Owner {
             live: BTreeMap::new(),
             batch: Batch::default(),
             calls: JoinSet::new(),
+            sizes: BTreeMap::new(),
             ended: false,
             busy_at: Instant::now(),
         })

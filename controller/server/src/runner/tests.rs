@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_opencode::{GlobalEvent, SessionTranslator, StreamItem};
+use berth_opencode::{GlobalEvent, SessionTranslator, StreamItem, Watchdog, WatchdogLimits};
 use berth_wire::{
     api::{PermissionDecision, SandboxPhase},
     door::DoorState,
@@ -130,7 +130,8 @@ async fn a_turn_ends_although_opencode_goes_on_after_the_abort() {
 #[tokio::test]
 async fn a_turn_past_its_deadline_ends_although_the_abort_is_refused() {
     let short = Duration::from_millis(300);
-    let mut rig = Rig::started(Limits { turn: short, stop: short, ..limits() }).await;
+    let watchdog = WatchdogLimits { turn: short, ..limits().watchdog };
+    let mut rig = Rig::started(Limits { watchdog, stop: short, ..limits() }).await;
     let session = rig.session().await;
     for _ in 0..100 {
         rig.door.refuse("POST /abort", 500, json!({ "name": "UnknownError" }));
@@ -322,12 +323,10 @@ async fn the_clock_of_a_turn_begins_anew_at_a_restart() {
     let mut work = rig.store.load_work(&sandbox()).await.unwrap().remove(0);
     let running = work.running.as_mut().unwrap();
     running.started_at = Some(Timestamp::now() - SignedDuration::from_hours(1));
-    let live = Live::new(work, Instant::now());
-    assert_eq!(
-        live.turn.unwrap().active,
-        Duration::ZERO,
-        "the hour may have been spent waiting for a person"
-    );
+    let (limits, now) = (limits().watchdog, Instant::now());
+    let live = Live::new(work, limits, now);
+    let anew = Watchdog::new(limits, Duration::ZERO, now);
+    assert_eq!(live.turn.unwrap().watchdog, anew, "the hour may have been spent waiting for a person");
 }
 
 #[tokio::test]
@@ -335,7 +334,8 @@ async fn each_queued_turn_has_a_wait_of_its_own() {
     let rig = Rig::new(limits()).await;
     let session = rig.session().await;
     let (first, now) = (rig.post(session, "1").await, Instant::now());
-    let mut live = Live::new(rig.store.load_work(&sandbox()).await.unwrap().remove(0), now);
+    let mut live =
+        Live::new(rig.store.load_work(&sandbox()).await.unwrap().remove(0), limits().watchdog, now);
     let later = now + Duration::from_mins(1);
     assert_eq!(live.block(now).map(|blocked| (blocked.turn, blocked.since)), Some((first, now)));
     assert_eq!(live.block(later).unwrap().since, now);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_opencode::{SessionTranslator, TurnPhase};
+use berth_opencode::TurnPhase;
 use berth_wire::turn::{TurnError, TurnErrorReason, TurnOutcome};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -31,8 +31,7 @@ impl Owner {
         }
         let sessions: Vec<Uuid> = self.live.keys().copied().collect();
         for session in sessions {
-            self.check_start(session, now);
-            self.check_clock(session, now);
+            self.check_turn(session, now);
             self.answer_asks(session);
             self.expire_asks(session);
             self.check_blocked(session, now).await?;
@@ -66,54 +65,53 @@ impl Owner {
         self.end_blocked(session, outcome).await
     }
 
-    /// A prompt that was handed over must begin, and one that is to be handed over must get through.
-    fn check_start(&mut self, session: Uuid, now: Instant) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        let Some(turn) = &mut live.turn else { return };
-        let phase = live.translator.as_ref().map(SessionTranslator::phase);
-        if phase != Some(TurnPhase::Admitted) {
-            return;
-        }
-        if turn.repost.is_some() {
-            turn.start_by.get_or_insert(now + self.limits.unreachable);
-        }
-        let Some(start_by) = turn.start_by.filter(|start_by| *start_by <= now) else { return };
-        tracing::warn!(session_id = %session, turn_id = %turn.id, late_ms = (now - start_by).as_millis(), "turn never started");
-        let (reason, message) = if turn.repost.is_some() {
-            let message =
-                "the prompt could not be handed over: see the sandbox's state, then send again".to_owned();
-            (TurnErrorReason::SandboxUnavailable, message)
-        } else {
-            let seconds = self.limits.start.as_secs();
-            let message =
-                format!("opencode took the prompt and did not begin within {seconds} s: send it again");
-            (TurnErrorReason::NotStarted, message)
-        };
-        self.fail_turn(session, TurnError { reason, message, retry_at: None });
-    }
-
-    /// A turn must end in time, and where it is to end, opencode must do so.
-    fn check_clock(&mut self, session: Uuid, now: Instant) {
+    /// A turn must not go on for ever; where it is to end, opencode must end it.
+    fn check_turn(&mut self, session: Uuid, now: Instant) {
         let Some(live) = self.live.get_mut(&session) else { return };
         let (Some(turn), Some(translator)) = (&mut live.turn, &mut live.translator) else { return };
-        turn.count(now, !live.asks.is_empty());
         if translator.abort_wanted() {
-            let since = *turn.unwanted_since.get_or_insert(now);
-            if now.saturating_duration_since(since) >= self.limits.stop {
-                let error = translator.verdict().unwrap_or_else(|| not_stopped(self.limits.stop));
-                self.fail_turn(session, error);
-            }
-            return;
+            return self.check_stop(session, now);
         }
-        if turn.active < self.limits.turn {
-            return;
+        if turn.repost.is_some() && translator.phase() == TurnPhase::Admitted {
+            return self.check_hand_over(session, now);
         }
-        let minutes = self.limits.turn.as_secs() / 60;
-        let message = format!("the turn took more than {minutes} min and was ended: ask for less at once");
-        let reason = TurnErrorReason::DeadlineExceeded;
-        translator.request_abort(TurnError { reason, message, retry_at: None });
+        let Some(seen) = translator.observe() else { return };
+        let Some(error) = turn.watchdog.check(&seen, now, Timestamp::now()) else { return };
+        tracing::warn!(session_id = %session, turn_id = %turn.id, reason = ?error.reason, "turn must not go on");
+        if !seen.started {
+            return self.fail_turn(session, error);
+        }
+        translator.request_abort(error);
         live.changed = true;
         self.pass_cancel(session);
+    }
+
+    /// An abort must have its effect.
+    fn check_stop(&mut self, session: Uuid, now: Instant) {
+        let limit = self.limits.stop;
+        let Some(live) = self.live.get_mut(&session) else { return };
+        let (Some(turn), Some(translator)) = (&mut live.turn, &live.translator) else { return };
+        let since = *turn.unwanted_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= limit {
+            let error = translator.verdict().unwrap_or_else(|| not_stopped(limit));
+            self.fail_turn(session, error);
+        }
+    }
+
+    /// A prompt that may not have arrived must get through.
+    fn check_hand_over(&mut self, session: Uuid, now: Instant) {
+        let limit = self.limits.unreachable;
+        let Some(turn) = self.live.get_mut(&session).and_then(|live| live.turn.as_mut()) else { return };
+        if *turn.hand_over_by.get_or_insert(now + limit) > now {
+            return;
+        }
+        tracing::warn!(session_id = %session, turn_id = %turn.id, "prompt could not be handed over");
+        let message =
+            "the prompt could not be handed over: see the sandbox's state, then send again".to_owned();
+        self.fail_turn(
+            session,
+            TurnError { reason: TurnErrorReason::SandboxUnavailable, message, retry_at: None },
+        );
     }
 
     /// Where nothing proves the turn's end, or an abort has no visible effect, opencode is asked.

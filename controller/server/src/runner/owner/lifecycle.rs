@@ -49,6 +49,7 @@ impl Owner {
                 if let Event::Door(event) = &item.event.event {
                     return self.take_door_event(event).await;
                 }
+                self.note_alive();
                 self.translate(&item.event);
                 self.act_on_ends().await
             }
@@ -130,6 +131,7 @@ impl Owner {
     /// A run of opencode is over: what it had begun has failed; what it had not begun is sent to the next one.
     fn boot_ended(&mut self, detail: &str) {
         self.boot_id = None;
+        self.sizes.clear();
         let sessions: Vec<Uuid> = self.live.keys().copied().collect();
         for session in sessions {
             let Some(live) = self.live.get_mut(&session) else { continue };
@@ -145,10 +147,16 @@ impl Owner {
         }
     }
 
-    fn extend_start_deadlines(&mut self) {
-        let deadline = Instant::now() + self.limits.start;
+    fn note_alive(&mut self) {
+        let now = Instant::now();
         let turns = self.live.values_mut().filter_map(|live| live.turn.as_mut());
-        turns.filter(|turn| turn.start_by.is_some()).for_each(|turn| turn.start_by = Some(deadline));
+        turns.for_each(|turn| turn.watchdog.alive(now));
+    }
+
+    fn extend_start_deadlines(&mut self) {
+        let now = Instant::now();
+        let turns = self.live.values_mut().filter_map(|live| live.turn.as_mut());
+        turns.for_each(|turn| turn.watchdog.booted(now));
     }
 
     /// Looks, for each prompt whose fate is not known, whether it was answered before it is sent again.
@@ -261,6 +269,7 @@ impl Owner {
             CallResult::Aborted(result) if current => self.finish_abort(session, result),
             CallResult::Replied(id, result) => self.finish_reply(session, &id, result),
             CallResult::Deleted(result) => self.finish_delete_call(session, result).await?,
+            CallResult::Sized(directory, result) => self.finish_sizes(directory, result),
             CallResult::Posted(_) | CallResult::Looked(_) | CallResult::Aborted(_) => {}
         }
         self.act_on_ends().await

@@ -31,7 +31,8 @@ impl Owner {
         }
         for row in rows {
             let session = row.id;
-            let live = self.live.entry(session).or_insert_with(|| Live::new(row.clone(), now));
+            let limits = self.limits.watchdog;
+            let live = self.live.entry(session).or_insert_with(|| Live::new(row.clone(), limits, now));
             live.work = row;
             if live.adopt_lost_turn() {
                 let message = "the server lost the state of this turn when it was started again, and cannot tell how \
@@ -247,7 +248,7 @@ impl Owner {
         live.changed = false;
         live.work.queued = None;
         live.blocked = None;
-        live.turn = Some(Running::new(&turn, message_id, Instant::now()));
+        live.turn = Some(Running::new(&turn, message_id, self.limits.watchdog, Instant::now()));
         self.post_prompt(session);
         // What waits behind it, and a cancel that came meanwhile, are in the rows.
         self.read_rows().await?;
@@ -294,19 +295,19 @@ impl Owner {
     /// A prompt was handed over, or not.
     pub(in super::super) fn finish_post(&mut self, session: Uuid, result: &Result<(), ClientError>) {
         let now = Instant::now();
-        let limit = self.limits.start;
         let Some(live) = self.live.get_mut(&session) else { return };
         let Some(turn) = &mut live.turn else { return };
         turn.posting = false;
         let Err(error) = result else {
-            turn.start_by = Some(now + limit);
+            turn.hand_over_by = None;
+            turn.watchdog.prompted(now);
             return;
         };
-        let start_by = *turn.start_by.get_or_insert(now + limit);
+        let hand_over_by = *turn.hand_over_by.get_or_insert(now + self.limits.watchdog.start);
         if live.translator.as_ref().is_some_and(|translator| translator.phase() != TurnPhase::Admitted) {
             return;
         }
-        if error.is_transient() && now < start_by {
+        if error.is_transient() && now < hand_over_by {
             turn.repost.get_or_insert(Repost::SameBoot);
             return;
         }

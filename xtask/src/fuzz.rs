@@ -1,0 +1,197 @@
+//! Builds and runs the fuzz targets of `fuzz/`.
+//!
+//! Everything is kept in the cache: `fuzz/<target>/corpus/` is what the fuzzer found worth keeping, and where the next
+//! run goes on; `seeds/` is written anew from the captures each time; `found/` has the inputs that broke something.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+
+use crate::{process::run_shown, tools, workspace::Workspace};
+
+/// Bound on one input, in bytes: short ones are tried more often.
+const MAX_INPUT: usize = 4096;
+
+/// What to fuzz.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Targets to run; all when none is named.
+    #[arg(value_enum)]
+    targets: Vec<Target>,
+    /// How long each target runs.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Runs one target once, with this input.
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Target {
+    /// The text form of the journal's cursor.
+    Cursor,
+    /// The reader of event streams.
+    SseReader,
+    /// The translator of opencode's events.
+    Translator,
+}
+
+/// Runs the targets one after the other, also when one of them fails, and says which did.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let targets = if arguments.targets.is_empty() { Target::value_variants() } else { &arguments.targets };
+    if arguments.input.is_some() && targets.len() != 1 {
+        bail!("an input is for one target: name it");
+    }
+    build(workspace, targets)?;
+    let mut failed = Vec::new();
+    for target in targets {
+        let result = match &arguments.input {
+            Some(input) => run_shown(command(workspace, *target).arg(fs::canonicalize(input)?)),
+            None => fuzz(workspace, *target, arguments.seconds),
+        };
+        if let Err(error) = result {
+            eprintln!("{error:#}");
+            failed.push(target.name());
+        }
+    }
+    if failed.is_empty() {
+        println!("{} fuzz targets found nothing", targets.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("fuzz targets that failed: {}", failed.join(", "));
+    Ok(ExitCode::FAILURE)
+}
+
+fn build(workspace: &Workspace, targets: &[Target]) -> anyhow::Result<()> {
+    let cargo_fuzz = tools::cargo_fuzz(workspace)?;
+    for target in targets {
+        // No sanitizer: no crate of ours has unsafe code, and each input takes half the time.
+        let mut build = workspace.command("rustup");
+        build.args(["run", "nightly"]).arg(&cargo_fuzz);
+        build.args(["build", "--fuzz-dir", "fuzz", "--sanitizer", "none", "--target-dir"]);
+        // Both name the toolchain that runs this.
+        build.arg(target_directory(workspace)).arg(target.name()).env_remove("CARGO").env_remove("RUSTC");
+        run_shown(&mut build)
+            .context("is there a nightly toolchain? (rustup toolchain install nightly --profile minimal)")?;
+    }
+    Ok(())
+}
+
+fn target_directory(workspace: &Workspace) -> PathBuf {
+    workspace.cache.join("target-fuzz")
+}
+
+fn command(workspace: &Workspace, target: Target) -> Command {
+    let built = target_directory(workspace).join("x86_64-unknown-linux-gnu/release");
+    workspace.command(built.join(target.name()))
+}
+
+fn fuzz(workspace: &Workspace, target: Target, seconds: u64) -> anyhow::Result<()> {
+    let name = target.name();
+    eprintln!("fuzzing {name} for {seconds} s");
+    let home = workspace.cache.join("fuzz").join(&name);
+    let [corpus, seeds, found] = ["corpus", "seeds", "found"].map(|directory| home.join(directory));
+    if seeds.exists() {
+        fs::remove_dir_all(&seeds)?;
+    }
+    for directory in [&corpus, &seeds, &found] {
+        fs::create_dir_all(directory)?;
+    }
+    for (index, seed) in target.seeds(&captures(workspace)?).iter().enumerate() {
+        fs::write(seeds.join(index.to_string()), seed)?;
+    }
+    let mut fuzzer = command(workspace, target);
+    fuzzer.arg(&corpus).arg(&seeds);
+    fuzzer.args([
+        format!("-max_total_time={seconds}"),
+        format!("-max_len={MAX_INPUT}"),
+        format!("-artifact_prefix={}/", found.display()),
+        "-timeout=20".to_owned(),
+        "-print_final_stats=1".to_owned(),
+    ]);
+    run_shown(&mut fuzzer).with_context(|| {
+        format!(
+            "{name} broke: run it again with cargo xtask fuzz {name} --input FILE, of {}",
+            found.display()
+        )
+    })
+}
+
+/// The captured streams, in order of their names.
+fn captures(workspace: &Workspace) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(workspace.root.join("client/opencode/tests/captures"))? {
+        paths.push(entry?.path());
+    }
+    paths.retain(|path: &PathBuf| path.extension().is_some_and(|extension| extension == "sse"));
+    paths.sort();
+    paths.iter().map(|path: &PathBuf| read(path)).collect()
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
+}
+
+impl Target {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Inputs to begin with, in the target's own form: see `fuzz/src`.
+    fn seeds(self, captures: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        match self {
+            Self::Cursor => ["a1b2-17", "0-0", "Z-18446744073709551615"].map(Vec::from).to_vec(),
+            Self::SseReader => captures.iter().map(|capture| stream_seed(capture)).collect(),
+            Self::Translator => {
+                captures.iter().zip(0..).flat_map(|(c, index)| session_seeds(c, index)).collect()
+            }
+        }
+    }
+}
+
+/// Pieces of 1, 7 and 64 bytes, the usual bound, and the beginning of the stream.
+fn stream_seed(capture: &[u8]) -> Vec<u8> {
+    let mut seed = vec![3, 1, 7, 64, u8::MAX];
+    seed.extend(capture.iter().take(MAX_INPUT - seed.len()));
+    seed
+}
+
+/// The whole capture; with a gap after each ten events, stored and resumed; and with some frames as they are.
+fn session_seeds(capture: &[u8], index: u16) -> [Vec<u8>; 3] {
+    let number = index.to_be_bytes();
+    let whole = [&number[..], &[0, 31].repeat(12)].concat();
+    let with_gaps = [&number[..], &[0, 9, 1, 3, 8].repeat(12)].concat();
+    let mut raw = number.to_vec();
+    for line in capture.split(|byte| *byte == b'\n') {
+        let Some(frame) = line.strip_prefix(b"data: ") else { continue };
+        let Ok(length) = u16::try_from(frame.len()) else { continue };
+        if raw.len() + frame.len() + 3 <= MAX_INPUT {
+            raw.push(4);
+            raw.extend(length.to_be_bytes());
+            raw.extend(frame);
+        }
+    }
+    [whole, with_gaps, raw]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_short_and_every_capture_has_some() {
+        let captures = captures(&Workspace::find().unwrap()).unwrap();
+        assert!(captures.len() > 90);
+        for target in Target::value_variants() {
+            let seeds = target.seeds(&captures);
+            assert!(seeds.iter().all(|seed| !seed.is_empty() && seed.len() <= MAX_INPUT));
+            assert!(*target == Target::Cursor || seeds.len() >= captures.len(), "{target:?}");
+        }
+    }
+}
