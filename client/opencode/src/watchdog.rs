@@ -192,9 +192,9 @@ mod tests {
         Observation { started: true, aborting: false, steps: 1, awaits, retry: None }
     }
 
-    fn retry_in(seconds: i64) -> Option<DueRetry> {
+    fn retry_in(seconds: i64) -> DueRetry {
         let at_ms = clock(0).as_millisecond() + seconds * 1000;
-        Some(DueRetry { message: "stub says 429".to_owned(), at_ms })
+        DueRetry { message: "stub says 429".to_owned(), at_ms }
     }
 
     fn clock(seconds: i64) -> Timestamp {
@@ -220,7 +220,7 @@ mod tests {
     fn each_rule_has_its_time_and_its_reason() {
         use TurnErrorReason as R;
         let not_started = Observation { started: false, ..seen(Awaits::Model) };
-        let with_retry = |awaits, seconds| Observation { retry: retry_in(seconds), ..seen(awaits) };
+        let with_retry = |awaits, seconds| Observation { retry: Some(retry_in(seconds)), ..seen(awaits) };
         let cases = [
             ("not started", not_started.clone(), Some((60, R::NotStarted))),
             ("silent", seen(Awaits::Model), Some((200, R::Stalled))),
@@ -263,7 +263,7 @@ mod tests {
     fn a_retry_is_told_in_the_providers_words_with_its_time() {
         let now = Instant::now();
         let mut watchdog = Watchdog::new(LIMITS, Duration::ZERO, now);
-        let observation = Observation { retry: retry_in(86_400), ..seen(Awaits::Model) };
+        let observation = Observation { retry: Some(retry_in(86_400)), ..seen(Awaits::Model) };
         let error = watchdog.check(&observation, now, clock(0)).unwrap();
         assert!(error.message.contains("stub says 429"), "{}", error.message);
         assert_eq!(error.retry_at, Some(clock(86_400)));
@@ -272,13 +272,13 @@ mod tests {
     #[test]
     fn a_retry_that_is_due_in_time_stays_so_until_the_time_is_used_up() {
         let start = Instant::now();
-        let mut watchdog = Watchdog::new(LIMITS, Duration::from_secs(600), start);
-        let observation = Observation { retry: retry_in(301), ..seen(Awaits::Model) };
+        let mut watchdog = Watchdog::new(LIMITS, Duration::from_mins(10), start);
+        let observation = Observation { retry: Some(retry_in(301)), ..seen(Awaits::Model) };
         assert_eq!(
             watchdog.check(&observation, start, clock(0)).map(|error| error.reason),
             Some(TurnErrorReason::RateLimited)
         );
-        let observation = Observation { retry: retry_in(299), ..seen(Awaits::Model) };
+        let observation = Observation { retry: Some(retry_in(299)), ..seen(Awaits::Model) };
         assert_eq!(watchdog.check(&observation, start, clock(0)), None);
     }
 

@@ -11,9 +11,10 @@ use super::{
     SessionTranslator, Snapshot, Translation,
     asks::{AskKind, Asker, OpenAsk},
     outcome::{self, Ending},
+    retry::Retry,
     text::Source,
     tool::CallOutcome,
-    turn::{Retry, StepNews, Turn},
+    turn::{StepNews, Turn},
 };
 use crate::{
     event::{Event, PartDelta},
