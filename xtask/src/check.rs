@@ -60,7 +60,10 @@ fn run_step(workspace: &Workspace, step: Step) -> anyhow::Result<()> {
     let cargo = |arguments: &[&str]| run_program(workspace, &workspace.cargo, arguments);
     match step {
         Step::Tree => tree::check(workspace),
-        Step::Fmt => cargo(&["fmt", "--all", "--check"]),
+        Step::Fmt => {
+            cargo(&["fmt", "--all", "--check"])?;
+            cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
+        }
         Step::Shell => check_shell(workspace),
         Step::Workflows => {
             let actionlint = tools::actionlint(workspace)?;

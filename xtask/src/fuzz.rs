@@ -70,17 +70,18 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
 
 fn build(workspace: &Workspace, targets: &[Target]) -> anyhow::Result<()> {
     let cargo_fuzz = tools::cargo_fuzz(workspace)?;
-    for target in targets {
-        // No sanitizer: no crate of ours has unsafe code, and each input takes half the time.
-        let mut build = workspace.command("rustup");
-        build.args(["run", "nightly"]).arg(&cargo_fuzz);
-        build.args(["build", "--fuzz-dir", "fuzz", "--sanitizer", "none", "--target-dir"]);
-        // Both name the toolchain that runs this.
-        build.arg(target_directory(workspace)).arg(target.name()).env_remove("CARGO").env_remove("RUSTC");
-        run_shown(&mut build)
-            .context("is there a nightly toolchain? (rustup toolchain install nightly --profile minimal)")?;
+    let mut build = workspace.command("rustup");
+    build.args(["run", "nightly"]).arg(&cargo_fuzz);
+    // No sanitizer: no crate of ours has unsafe code, and without it more inputs are tried.
+    build.args(["build", "--fuzz-dir", "fuzz", "--sanitizer", "none", "--target-dir"]);
+    build.arg(target_directory(workspace));
+    // All of them when none is named.
+    if let [target] = targets {
+        build.arg(target.name());
     }
-    Ok(())
+    // Both name the toolchain that runs this.
+    run_shown(build.env_remove("CARGO").env_remove("RUSTC"))
+        .context("is there a nightly toolchain? (rustup toolchain install nightly --profile minimal)")
 }
 
 fn target_directory(workspace: &Workspace) -> PathBuf {

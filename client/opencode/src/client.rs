@@ -58,6 +58,7 @@ pub struct ClientConfig {
     pub request_timeout: Duration,
     /// Bound on the beginning of an answer that is a stream of all events: nothing boots for it. opencode holds requests
     /// for ever that arrive while it starts, so a subscription must not wait long.
+    /// Never longer than `request_timeout`.
     pub stream_timeout: Duration,
     /// Bound on the time between two events of the stream. opencode sends a heartbeat each 10 s.
     pub idle_timeout: Duration,
@@ -157,6 +158,7 @@ impl OpencodeClient {
             .build()
             .map_err(ClientError::Unreachable)?;
         let protocol = Arc::default();
+        let stream_timeout = stream_timeout.min(request_timeout);
         Ok(Self { http, base, request_timeout, stream_timeout, idle_timeout, protocol })
     }
 

@@ -20,6 +20,15 @@ where
     Ok(T::deserialize(Value::deserialize(deserializer)?).unwrap_or_default())
 }
 
+/// Bound on what a step may cost, in US dollars: sums of costs are finite and can be stored.
+const MAX_COST: f64 = 1e9;
+
+/// Takes 0 for what no step can cost.
+fn lenient_cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let cost: f64 = lenient(deserializer)?;
+    Ok(if (0.0..=MAX_COST).contains(&cost) { cost } else { 0.0 })
+}
+
 /// When a session was made, in Unix milliseconds of opencode's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionTime {
@@ -239,7 +248,7 @@ pub struct MessageInfo {
     #[serde(default, deserialize_with = "lenient")]
     pub tokens: Tokens,
     /// Cost in US dollars.
-    #[serde(default, deserialize_with = "lenient")]
+    #[serde(default, deserialize_with = "lenient_cost")]
     pub cost: f64,
     /// `true` for the summary of a compaction; user messages may hold an object here.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -345,7 +354,7 @@ pub struct StepFinish {
     #[serde(default, deserialize_with = "lenient")]
     pub tokens: Tokens,
     /// Cost in US dollars.
-    #[serde(default, deserialize_with = "lenient")]
+    #[serde(default, deserialize_with = "lenient_cost")]
     pub cost: f64,
 }
 

@@ -11,9 +11,10 @@ use super::{
     SessionTranslator, Snapshot, Translation,
     asks::{AskKind, Asker, OpenAsk},
     outcome::{self, Ending},
+    retry::Retry,
     text::Source,
     tool::CallOutcome,
-    turn::{Retry, StepNews, Turn},
+    turn::{StepNews, Turn},
 };
 use crate::{
     event::{Event, PartDelta},
@@ -276,7 +277,7 @@ impl SessionTranslator {
     /// Who asks, if it is of the turn. Requests of aborted turns stay listed for ever, so one of the root counts only
     /// while its message is open, and none that is older than the prompt. A `doom_loop` names no message.
     fn asker(&self, request: &str, session: &str, tool: Option<&ToolReference>) -> Option<Asker> {
-        let turn = self.turn.as_ref().filter(|turn| !turn.is_older_id(request))?;
+        let turn = self.turn.as_ref().filter(|turn| turn.is_started() && !turn.is_older_id(request))?;
         if session != self.root {
             let call = turn.family.root_call(session);
             return turn.family.contains(session).then_some(Asker { call, subagent: true });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{tool, turn::Retry};
+use super::{retry::Retry, tool};
 use crate::model::{SessionInfo, SessionStatus, ToolPart, ToolStatus};
 
 /// Bound on the depth that is followed.

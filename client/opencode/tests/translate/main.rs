@@ -7,6 +7,7 @@ mod captures;
 mod cases;
 mod cuts;
 mod fixtures;
+mod fuzzed;
 mod made;
 mod properties;
 mod replay;
