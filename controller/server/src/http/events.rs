@@ -101,9 +101,9 @@ impl Reader {
 fn frames(events: &[SessionEvent]) -> Bytes {
     let mut out = Vec::new();
     for event in events {
-        let (kind, _) = event.payload.to_parts();
-        let data = serde_json::to_string(event).unwrap_or_default();
-        write_event(&mut out, Some(&event.seq.to_string()), Some(&kind), &data);
+        // Once: the kind is in it.
+        let data = serde_json::to_value(event).expect("events are plain data and serialise");
+        write_event(&mut out, Some(&event.seq.to_string()), data["kind"].as_str(), &data.to_string());
     }
     Bytes::from(out)
 }
