@@ -37,7 +37,7 @@ use error::{CliError, Exit, chain};
 const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// What is logged unless `RUST_LOG` says otherwise; of opencode's exits `berth up` tells by itself.
-const LOGGED: &str = "warn,berth_pod::serve=error";
+const LOGGED: &str = "warn,berth_serve=error";
 
 /// The whole program: parses the command line, does what it says, and tells how it went.
 pub fn main() -> ExitCode {

@@ -3,11 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use berth_client::BerthClient;
+use berth_door::DoorConfig;
 use berth_opencode::{ClientConfig, OpencodeClient};
-use berth_pod::{
-    door::{self, DoorConfig},
-    serve::{ConfigHome, ServeConfig, Supervisor},
-};
+use berth_serve::{ConfigHome, ServeConfig, Supervisor};
 use berth_server::{Limits, SandboxAddress, Server, ServerConfig, StaticDirectory};
 use berth_testkit::{ModelLog, ScriptedModel, provider_config};
 use berth_wire::{
@@ -111,7 +109,7 @@ impl Stack {
         let supervisor = supervise(&folder, &work, internal.clone(), &config).await;
         let (listener, door) = listen().await;
         let door_config = DoorConfig::new(password.clone(), internal);
-        tasks.spawn(door::run(listener, door_config, supervisor.watch(), shutdown.clone()));
+        tasks.spawn(berth_door::run(listener, door_config, supervisor.link(), shutdown.clone()));
 
         let cutter = if options.cutter { Some(Cutter::start(door).await) } else { None };
         let reached = cutter.as_ref().map_or(door, Cutter::address);

@@ -67,6 +67,10 @@ pub enum ExitCause {
     Stopped,
     /// It did not answer and was ended for it.
     Wedged,
+    /// It was idle, held too much memory, and was started anew.
+    Recycled,
+    /// It took a prompt, never began with it, and was started anew.
+    NeverStarted,
     /// It could not be started, or never said that it listens.
     StartFailed,
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use berth_pod::serve::{Exit, ServePhase, ServeState};
+use berth_serve::{Exit, ServePhase, ServeState};
 use berth_server::{Limits, OpenError, RunError, Server, ServerConfig, StaticDirectory};
 use berth_testkit::ScriptedModel;
 use futures_util::{

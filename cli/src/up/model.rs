@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_pod::serve::ConfigHome;
+use berth_serve::ConfigHome;
 use berth_testkit::provider_config;
 use serde_json::json;
 

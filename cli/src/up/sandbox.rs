@@ -9,11 +9,9 @@ use std::{
     time::Duration,
 };
 
+use berth_door::DoorConfig;
 use berth_opencode::{ClientConfig, OpencodeClient};
-use berth_pod::{
-    door::{self, DoorConfig},
-    serve::{ConfigHome, ServeConfig, ServeState, StartError, Supervisor},
-};
+use berth_serve::{ConfigHome, ServeConfig, ServeState, StartError, Supervisor};
 use berth_server::SandboxAddress;
 use berth_wire::api::SandboxPhase;
 use tokio::{
@@ -126,17 +124,17 @@ impl LocalSandbox {
         let supervisor = Supervisor::start(serve)
             .await
             .map_err(|source| SandboxError::Start { name: name.clone(), source })?;
-        let state = supervisor.watch();
+        let link = supervisor.link();
         let address = SandboxAddress {
             namespace: LOCAL.to_owned(),
             name,
-            directory: state.borrow().directory.display().to_string(),
+            directory: link.state().borrow().directory.display().to_string(),
             door_url: format!("http://{door_address}"),
             door_password: password.clone(),
         };
         let shutdown = CancellationToken::new();
         let mut door = JoinSet::new();
-        door.spawn(door::run(listener, DoorConfig::new(password, internal), state, shutdown.clone()));
+        door.spawn(berth_door::run(listener, DoorConfig::new(password, internal), link, shutdown.clone()));
         Ok(Self { address, supervisor, door, shutdown })
     }
 

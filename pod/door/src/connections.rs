@@ -1,0 +1,112 @@
+//! Accepts connections and drives HTTP/1.1 on each, within bounds. IO.
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_io_timeout::TimeoutStream;
+
+use crate::{Door, routes};
+
+/// Bytes of a request's head; more is answered with 431.
+const HEAD_MAX: usize = 64 * 1024;
+
+/// Headers of a request; more are answered with 431.
+const HEADERS_MAX: usize = 128;
+
+/// Pause after a failure to accept, such as a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Failures to accept in a row after which the door gives up.
+const ACCEPT_FAILURES: u32 = 100;
+
+/// Accepts until shutdown.
+pub(crate) async fn accept(listener: TcpListener, door: &Arc<Door>) -> io::Result<()> {
+    let slots = Arc::new(Semaphore::new(door.config.connections));
+    let refused = AtomicU64::new(0);
+    let mut failures = 0;
+    loop {
+        let accepted = tokio::select! {
+            () = door.shutdown.cancelled() => return Ok(()),
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) if failures < ACCEPT_FAILURES => {
+                failures += 1;
+                tracing::warn!(%error, failures, "the door cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        failures = 0;
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            let total = refused.fetch_add(1, Ordering::Relaxed) + 1;
+            tracing::warn!(total, limit = door.config.connections, "a connection over the limit is closed");
+            continue;
+        };
+        let door_of_connection = Arc::clone(door);
+        door.tracker.spawn(async move {
+            drive(door_of_connection, stream).await;
+            drop(slot);
+        });
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Serves one connection to its end, or for a short while after shutdown began.
+async fn drive(door: Arc<Door>, stream: TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection broke at once");
+        return;
+    }
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(door.config.write_wait));
+    let for_requests = Arc::clone(&door);
+    let service = service_fn(move |request| {
+        let door = Arc::clone(&for_requests);
+        async move { Ok::<_, Infallible>(routes::handle(door, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(door.config.head_wait)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = door.shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            let Ok(result) = timeout(door.config.drain, connection).await else {
+                tracing::info!("a connection is cut at shutdown");
+                return;
+            };
+            result
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection to the door ended early");
+    }
+}

@@ -1,0 +1,104 @@
+//! `GET /doc`: a cheap sign of readiness for anonymous probes, opencode's own document for callers. IO.
+//!
+//! opencode's first `/doc` blocks its event loop for 1 to 3 s and costs it 100 MB (measured on opencode 1.18.33), so
+//! it is asked for when a caller wants it, and once per run of opencode.
+
+use std::time::Duration;
+
+use berth_wire::problem::ProblemType;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Bytes;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
+
+use crate::upstream;
+use crate::{
+    Door,
+    gate::Gate,
+    proxy::{self, Passage},
+    refusal::{BodyError, DoorBody, full, json, refuse},
+};
+
+/// Longest document that is kept; opencode 1.18.33's has 1 MB.
+const DOCUMENT_MAX: usize = 32 * 1024 * 1024;
+
+/// Bound on opencode's answer.
+const FETCH_BOUND: Duration = Duration::from_secs(30);
+
+/// The document of one run of opencode.
+#[derive(Debug, Default)]
+pub(crate) struct Cache(Mutex<Option<Cached>>);
+
+#[derive(Debug, Clone)]
+struct Cached {
+    boot_id: String,
+    content_type: HeaderValue,
+    bytes: Bytes,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error("it cannot be asked")]
+    Upstream(#[from] upstream::UpstreamError),
+    #[error("it answered with status {0}")]
+    Status(StatusCode),
+    #[error("its answer cannot be read")]
+    Body(#[from] BodyError),
+    #[error("it did not answer in time")]
+    Timeout(#[from] tokio::time::error::Elapsed),
+}
+
+/// Answers an anonymous probe at once: 200 while requests pass, a 503 problem otherwise.
+pub(crate) fn probe(door: &Door) -> Response<DoorBody> {
+    let gate = door.gate.borrow().clone();
+    match gate {
+        Gate::Open { .. } => {
+            let version = door.serve.borrow().version.clone();
+            json(&serde_json::json!({"status": "ready", "version": version}))
+        }
+        // Why the last run ended is not for an anonymous caller.
+        Gate::Starting => refuse(ProblemType::Starting, ""),
+        Gate::Unsupported(_) | Gate::Stopped => proxy::refuse_closed(door, &gate),
+    }
+}
+
+/// Answers a caller with opencode's document.
+pub(crate) async fn serve(door: &Door) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let passage = proxy::passage(door, Instant::now() + door.config.start_wait).await?;
+    let cached = cached(door, &passage).await.map_err(|error| {
+        let error: &dyn std::error::Error = &error;
+        tracing::warn!(error, "opencode's document cannot be had");
+        refuse(ProblemType::BadGateway, "opencode did not give its document.")
+    })?;
+    let mut response = Response::new(full(cached.bytes));
+    response.headers_mut().insert(header::CONTENT_TYPE, cached.content_type);
+    Ok(response)
+}
+
+/// The document of this run; callers that come together wait for one fetch.
+async fn cached(door: &Door, passage: &Passage) -> Result<Cached, FetchError> {
+    let mut cache = timeout(FETCH_BOUND, door.document.0.lock()).await?;
+    match &*cache {
+        Some(cached) if cached.boot_id == passage.boot_id => Ok(cached.clone()),
+        _ => {
+            let fetched = timeout(FETCH_BOUND, fetch(door, passage)).await??;
+            *cache = Some(fetched.clone());
+            Ok(fetched)
+        }
+    }
+}
+
+async fn fetch(door: &Door, passage: &Passage) -> Result<Cached, FetchError> {
+    let request = upstream::get("/doc", passage.address, &door.upstream);
+    let response = upstream::send(passage.address, request, &door.tracker).await?;
+    if response.status() != StatusCode::OK {
+        return Err(FetchError::Status(response.status()));
+    }
+    let content_type = response.headers().get(header::CONTENT_TYPE).cloned();
+    let bytes = Limited::new(response.into_body(), DOCUMENT_MAX).collect().await?.to_bytes();
+    let content_type = content_type.unwrap_or(HeaderValue::from_static("application/json"));
+    Ok(Cached { boot_id: passage.boot_id.clone(), content_type, bytes })
+}

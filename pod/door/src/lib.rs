@@ -1,0 +1,117 @@
+//! The door: the only way to an opencode from outside its pod.
+//!
+//! It authenticates every request, passes all of opencode's routes through unchanged (`proxy`), serves the two
+//! event streams from a journal with ids (`journal`, `events`), and answers `/doc` and `/berth/state` itself.
+//! It keeps requests waiting while opencode starts, and answers with problem+json when it cannot serve them. It does
+//! not run opencode: see [`berth_serve`]. IO.
+
+use std::{io, sync::Arc, time::Duration};
+
+use berth_serve::{ServeLink, ServeState};
+use http::HeaderValue;
+use secrecy::SecretString;
+use tokio::{net::TcpListener, sync::watch, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+mod auth;
+mod connections;
+mod document;
+mod events;
+mod gate;
+mod journal;
+mod proxy;
+mod refusal;
+mod routes;
+mod subscription;
+mod upstream;
+
+use auth::Credentials;
+use gate::Gate;
+use journal::Journal;
+
+/// What a door is and its bounds.
+#[derive(Debug, Clone)]
+pub struct DoorConfig {
+    /// Password that callers give, with user name `opencode`.
+    pub password: SecretString,
+    /// Internal password of the opencode behind the door.
+    pub upstream_password: SecretString,
+    /// How long a request waits for opencode to start.
+    pub start_wait: Duration,
+    /// Bytes of events that the journal keeps.
+    pub ring_bytes: usize,
+    /// Time between heartbeats on event streams; opencode's own is 10 s.
+    pub heartbeat: Duration,
+    /// How long a request's head may take to arrive, counted from the end of the one before it.
+    pub head_wait: Duration,
+    /// How long a client may refuse to take bytes before its connection is cut.
+    pub write_wait: Duration,
+    /// How long requests in flight may go on after shutdown began.
+    pub drain: Duration,
+    /// Connections at a time; more are closed at once, and counted.
+    pub connections: usize,
+}
+
+impl DoorConfig {
+    /// The default bounds.
+    pub fn new(password: SecretString, upstream_password: SecretString) -> Self {
+        Self {
+            password,
+            upstream_password,
+            start_wait: Duration::from_secs(30),
+            ring_bytes: 32 * 1024 * 1024,
+            heartbeat: Duration::from_secs(10),
+            head_wait: Duration::from_mins(2),
+            write_wait: Duration::from_mins(1),
+            drain: Duration::from_secs(3),
+            connections: 1024,
+        }
+    }
+}
+
+/// What all of a door's tasks share.
+#[derive(Debug)]
+struct Door {
+    config: DoorConfig,
+    credentials: Credentials,
+    /// `Authorization` for opencode.
+    upstream: HeaderValue,
+    journal: Journal,
+    gate: watch::Receiver<Gate>,
+    link: ServeLink,
+    serve: watch::Receiver<ServeState>,
+    document: document::Cache,
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// Serves the door on `listener` until `shutdown`, and returns when its tasks have ended: event streams end at once,
+/// requests in flight get [`DoorConfig::drain`]. The error is that of a listener that cannot accept any more.
+pub async fn run(
+    listener: TcpListener,
+    config: DoorConfig,
+    link: ServeLink,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let (gate_sender, gate) = watch::channel(Gate::Starting);
+    let door = Arc::new(Door {
+        credentials: Credentials::new(&config.password),
+        upstream: upstream::basic(&config.upstream_password),
+        journal: Journal::new(config.ring_bytes),
+        gate,
+        serve: link.state(),
+        link,
+        document: document::Cache::default(),
+        tracker: TaskTracker::new(),
+        shutdown: shutdown.child_token(),
+        config,
+    });
+    door.tracker.spawn(subscription::run(Arc::clone(&door), gate_sender));
+    let result = connections::accept(listener, &door).await;
+    door.shutdown.cancel();
+    door.tracker.close();
+    if timeout(door.config.drain * 2, door.tracker.wait()).await.is_err() {
+        tracing::warn!(tasks = door.tracker.len(), "tasks of the door do not end");
+    }
+    result
+}

@@ -1,0 +1,258 @@
+//! Passes requests to opencode and its answers back, unchanged and streaming both ways. IO.
+//!
+//! Changed are only what must not cross a hop: connection headers, `Host`, and the caller's credentials, in whose
+//! place opencode gets the internal password.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use berth_wire::problem::ProblemType;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header, request::Parts};
+use http_body_util::BodyExt;
+use hyper::{
+    body::Incoming,
+    upgrade::{self, OnUpgrade},
+};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::upstream::{self, Sender};
+use crate::{
+    Door,
+    auth::{TOKEN_PARAMETER, without_token},
+    gate::Gate,
+    refusal::{DoorBody, refuse},
+};
+
+/// How long a refused connection may turn out to be opencode's end, in which case the request waits for the next.
+const END_NOTICED: Duration = Duration::from_secs(1);
+
+/// Headers that belong to one connection (RFC 9110, section 7.6.1, and older practice).
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Where requests pass to now.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    /// Where opencode listens.
+    pub(crate) address: SocketAddr,
+    /// Names the run of opencode.
+    pub(crate) boot_id: String,
+}
+
+/// Waits until requests may pass, at most to `deadline`; the error is the answer to the caller.
+pub(crate) async fn passage(door: &Door, deadline: Instant) -> Result<Passage, Response<DoorBody>> {
+    let mut gate = door.gate.clone();
+    let shutting_down = || refuse(ProblemType::ShuttingDown, "The door closes.");
+    let opened = tokio::select! {
+        biased;
+        () = door.shutdown.cancelled() => return Err(shutting_down()),
+        opened = timeout_at(deadline, gate.wait_for(|gate| *gate != Gate::Starting)) => opened,
+    };
+    let gate = match opened {
+        Ok(Ok(gate)) => gate.clone(),
+        // The subscription ends at shutdown alone.
+        Ok(Err(_)) => return Err(shutting_down()),
+        Err(_) => Gate::Starting,
+    };
+    match gate {
+        Gate::Open { address, boot_id } => Ok(Passage { address, boot_id }),
+        Gate::Starting | Gate::Unsupported(_) | Gate::Stopped => Err(refuse_closed(door, &gate)),
+    }
+}
+
+/// Why requests cannot pass, as an answer.
+pub(crate) fn refuse_closed(door: &Door, gate: &Gate) -> Response<DoorBody> {
+    match gate {
+        Gate::Stopped => refuse(ProblemType::Stopped, "It is not started again by itself."),
+        Gate::Unsupported(seen) => {
+            let detail =
+                format!("Berth speaks to opencode 1.15 to 1.18, and found {seen}. Install one of those.");
+            refuse(ProblemType::UnsupportedVersion, detail)
+        }
+        Gate::Starting | Gate::Open { .. } => {
+            let last_exit = door.serve.borrow().last_exit.as_ref().map(ToString::to_string);
+            refuse(ProblemType::Starting, last_exit.unwrap_or_else(|| "Ask again in a moment.".to_owned()))
+        }
+    }
+}
+
+/// Passes one request on and gives opencode's answer.
+pub(crate) async fn forward(
+    door: &Arc<Door>,
+    mut request: Request<Incoming>,
+) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let (address, mut sender) = connect(door).await?;
+    let client = is_websocket(request.headers()).then(|| upgrade::on(&mut request));
+    let (parts, body) = request.into_parts();
+    let outgoing = Request::from_parts(outgoing(parts, address, &door.upstream, client.is_some()), body);
+    let mut answer = sender.send_request(outgoing).await.map_err(|error| {
+        tracing::warn!(%error, "opencode broke the connection of a request");
+        refuse(
+            ProblemType::BadGateway,
+            "opencode broke the connection. The request may have been carried out.",
+        )
+    })?;
+    match client {
+        Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            let tunnel = tunnel(client, upgrade::on(&mut answer));
+            let shutdown = door.shutdown.clone();
+            door.tracker.spawn(async move { shutdown.run_until_cancelled_owned(tunnel).await });
+        }
+        _ => remove_hop_by_hop(answer.headers_mut()),
+    }
+    Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+}
+
+/// Connects to opencode, waiting for it to start. A connection that opencode refuses because it has just ended has
+/// carried nothing, so the request waits for the next start.
+async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Incoming>), Response<DoorBody>> {
+    let deadline = Instant::now() + door.config.start_wait;
+    loop {
+        let Passage { address, boot_id } = passage(door, deadline).await?;
+        let error = match upstream::connect(address, &door.tracker).await {
+            Ok(sender) => return Ok((address, sender)),
+            Err(error) => error,
+        };
+        let mut gate = door.gate.clone();
+        let same = |gate: &Gate| matches!(gate, Gate::Open { boot_id: open, .. } if *open == boot_id);
+        if timeout(END_NOTICED, gate.wait_for(|gate| !same(gate))).await.is_err() {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%error, source, "a request cannot be passed on");
+            return Err(refuse(ProblemType::BadGateway, "opencode does not accept connections."));
+        }
+    }
+}
+
+/// The request's head as opencode gets it.
+fn outgoing(parts: Parts, address: SocketAddr, authorization: &HeaderValue, websocket: bool) -> Parts {
+    let Parts { method, uri, mut headers, .. } = parts;
+    remove_hop_by_hop(&mut headers);
+    if websocket {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    headers.insert(header::HOST, upstream::host(address));
+    headers.insert(header::AUTHORIZATION, authorization.clone());
+    if headers.get(header::REFERER).is_some_and(names_token) {
+        headers.remove(header::REFERER);
+    }
+    let (mut outgoing, ()) = Request::new(()).into_parts();
+    outgoing.method = method;
+    outgoing.uri = outgoing_uri(&uri);
+    outgoing.headers = headers;
+    outgoing
+}
+
+/// Path and query without the token. Every part comes from a URI that was parsed, so it parses again.
+fn outgoing_uri(uri: &Uri) -> Uri {
+    let target = match uri.query().map(without_token) {
+        Some(Some(query)) => format!("{}?{query}", uri.path()),
+        Some(None) | None => uri.path().to_owned(),
+    };
+    target.parse().unwrap_or_else(|_| Uri::from_static("/"))
+}
+
+fn names_token(value: &HeaderValue) -> bool {
+    String::from_utf8_lossy(value.as_bytes()).contains(TOKEN_PARAMETER)
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = connection_options(headers).filter_map(|name| name.parse().ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let upgrades =
+        headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    upgrades && connection_options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"))
+}
+
+/// Copies both ways until either side ends.
+async fn tunnel(client: OnUpgrade, server: OnUpgrade) {
+    let (client, server) = match tokio::try_join!(client, server) {
+        Ok(both) => both,
+        Err(error) => {
+            tracing::debug!(%error, "an upgrade did not come about");
+            return;
+        }
+    };
+    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+    if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut server).await {
+        tracing::debug!(%error, "an upgraded connection broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(request: Request<()>) -> Parts {
+        let (parts, ()) = request.into_parts();
+        let websocket = is_websocket(&parts.headers);
+        outgoing(
+            parts,
+            "127.0.0.1:4095".parse().unwrap(),
+            &HeaderValue::from_static("Basic internal"),
+            websocket,
+        )
+    }
+
+    #[test]
+    fn what_belongs_to_the_hop_stays_and_the_rest_passes() {
+        let request = Request::post("/session/a%2Fb?x=%20&auth_token=c2VjcmV0&y=+")
+            .header("host", "door.example:4096")
+            .header("authorization", "Basic c2VjcmV0")
+            .header("connection", "keep-alive, X-Hop")
+            .header("x-hop", "1")
+            .header("keep-alive", "timeout=5")
+            .header("te", "trailers")
+            .header("upgrade", "h2c")
+            .header("referer", "http://door.example/?auth_token=c2VjcmV0")
+            .header("accept-encoding", "gzip")
+            .header("x-opencode-directory", "/w")
+            .header("set-cookie", "a")
+            .header("set-cookie", "b");
+        let parts = pass(request.body(()).unwrap());
+        assert_eq!(parts.uri.to_string(), "/session/a%2Fb?x=%20&y=+");
+        assert_eq!(parts.headers["host"], "127.0.0.1:4095");
+        assert_eq!(parts.headers["authorization"], "Basic internal");
+        assert_eq!(parts.headers["accept-encoding"], "gzip");
+        assert_eq!(parts.headers["x-opencode-directory"], "/w");
+        assert_eq!(parts.headers.get_all("set-cookie").iter().count(), 2);
+        for gone in ["connection", "x-hop", "keep-alive", "te", "upgrade", "referer"] {
+            assert!(!parts.headers.contains_key(gone), "{gone}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_again_and_only_the_token_leaves_the_target() {
+        let request = Request::get("http://door/pty/1/connect?auth_token=x")
+            .header("connection", "Upgrade")
+            .header("upgrade", "WebSocket")
+            .header("sec-websocket-key", "k");
+        let parts = pass(request.body(()).unwrap());
+        assert_eq!(parts.uri.to_string(), "/pty/1/connect");
+        assert_eq!(parts.headers["upgrade"], "websocket");
+        assert_eq!(parts.headers["connection"], "upgrade");
+        assert_eq!(parts.headers["sec-websocket-key"], "k");
+        for target in ["/", "/?", "/a?b", "/a?b=c&d", "*"] {
+            assert_eq!(outgoing_uri(&target.parse().unwrap()).to_string(), target, "{target}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which request goes where, and who may send it.
+
+use std::sync::Arc;
+
+use berth_wire::{api::SandboxPhase, door::DoorState, problem::ProblemType};
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use crate::{
+    Door,
+    auth::Caller,
+    document,
+    events::{self, Scope},
+    gate::Gate,
+    proxy,
+    refusal::{DoorBody, json, refuse},
+};
+
+/// Answers one request.
+pub(crate) async fn handle(door: Arc<Door>, request: Request<Incoming>) -> Response<DoorBody> {
+    let (begun, method, path) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
+    let response = dispatch(&door, request).await.unwrap_or_else(|refusal| refusal);
+    let (status, elapsed_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
+    tracing::debug!(%method, path, status, elapsed_ms, "the door answers");
+    response
+}
+
+async fn dispatch(
+    door: &Arc<Door>,
+    request: Request<Incoming>,
+) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let get = request.method() == Method::GET;
+    let caller = door.credentials.caller(request.headers(), request.uri().query());
+    match (request.uri().path(), caller) {
+        ("/doc", Caller::Anonymous) if get => Ok(document::probe(door)),
+        (_, Caller::Anonymous | Caller::Rejected) => Err(unauthorized(caller)),
+        ("/doc", Caller::Authenticated) if get => document::serve(door).await,
+        ("/berth/state", Caller::Authenticated) if get => Ok(json(&state(door))),
+        ("/global/event", Caller::Authenticated) if get => {
+            let (parts, _) = request.into_parts();
+            Ok(events::serve(Arc::clone(door), &parts, Scope::Global))
+        }
+        ("/event", Caller::Authenticated) if get => {
+            let (parts, _) = request.into_parts();
+            let scope = events::directory_scope(door, &parts).await;
+            Ok(events::serve(Arc::clone(door), &parts, scope))
+        }
+        (path, Caller::Authenticated) if path == "/berth" || path.starts_with("/berth/") => {
+            Err(refuse(ProblemType::NotFound, "The door has GET /berth/state and nothing else here."))
+        }
+        (_, Caller::Authenticated) if request.method() == Method::CONNECT => {
+            Err(refuse(ProblemType::MethodNotAllowed, "The door is no tunnel."))
+        }
+        (_, Caller::Authenticated) => proxy::forward(door, request).await,
+    }
+}
+
+fn unauthorized(caller: Caller) -> Response<DoorBody> {
+    let detail = match caller {
+        Caller::Rejected => "The user name or the password is wrong.",
+        Caller::Anonymous | Caller::Authenticated => {
+            "Give user name opencode and the door's password by HTTP Basic."
+        }
+    };
+    refuse(ProblemType::Unauthorized, detail)
+}
+
+/// Where opencode and the journal stand.
+fn state(door: &Door) -> DoorState {
+    let current = door.journal.current();
+    let phase = match &*door.gate.borrow() {
+        Gate::Starting | Gate::Unsupported(_) => SandboxPhase::Starting,
+        Gate::Open { .. } => SandboxPhase::Ready,
+        Gate::Stopped => SandboxPhase::Stopped,
+    };
+    let serve = door.serve.borrow();
+    DoorState {
+        phase,
+        boot: serve.boot,
+        boot_id: serve.boot_id.clone(),
+        pid: serve.pid,
+        version: serve.version.clone(),
+        epoch: current.epoch,
+        seq: current.seq,
+        last_exit: serve.last_exit.as_ref().map(ToString::to_string),
+    }
+}

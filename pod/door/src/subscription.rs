@@ -1,0 +1,254 @@
+//! The door's one subscription to opencode, which writes the journal and opens the gate. IO.
+//!
+//! Each run of opencode is subscribed to before any request passes to it, so everything that requests cause is
+//! heard. Events posted within 20 ms after opencode's `server.connected` can be lost, none was after 100 ms (measured
+//! on opencode 1.15.4 and 1.18.33): the gate opens after that.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use berth_serve::{ServePhase, ServeState};
+use berth_wire::{
+    door::DoorEvent,
+    sse::{SseError, SseReader},
+};
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use crate::{
+    Door,
+    gate::Gate,
+    journal::Frame,
+    upstream::{self, UpstreamError},
+};
+
+/// From `server.connected` until the stream misses nothing.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Bound on the answer to the subscription and on its first event.
+const CONNECT_BOUND: Duration = Duration::from_secs(5);
+
+/// Longest silence: opencode sends a heartbeat each 10 s.
+const SILENCE: Duration = Duration::from_secs(35);
+
+/// How long the stream of an opencode that has ended may go on.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Pause before subscribing again; doubles with each failure in a row.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+enum SubscribeError {
+    #[error("it did not answer in time")]
+    Timeout,
+    #[error("it cannot be asked")]
+    Upstream(#[source] UpstreamError),
+    #[error("it answered with status {0} and not with an event stream")]
+    Answer(StatusCode),
+    #[error("the stream ended before its first event")]
+    Ended,
+    #[error("the stream broke before its first event")]
+    Stream(#[source] SseError),
+}
+
+/// Follows one opencode after the other until shutdown.
+pub(crate) async fn run(door: Arc<Door>, gate: watch::Sender<Gate>) {
+    let serve = door.serve.clone();
+    // An exit from before the door's start belongs to no epoch of its journal.
+    let reported = serve.borrow().last_exit.as_ref().map(|exit| exit.boot_id.clone());
+    let subscription = Subscription { door: &door, gate, serve, followed: None, reported, pause: PAUSE };
+    tokio::select! {
+        () = subscription.run() => {}
+        () = door.shutdown.cancelled() => {}
+    }
+}
+
+struct Subscription<'a> {
+    door: &'a Door,
+    gate: watch::Sender<Gate>,
+    serve: watch::Receiver<ServeState>,
+    /// The run that was subscribed to last.
+    followed: Option<String>,
+    /// The run whose end was journaled last.
+    reported: Option<String>,
+    /// Pause before the next subscription to the same run.
+    pause: Duration,
+}
+
+impl Subscription<'_> {
+    async fn run(mut self) {
+        loop {
+            let state = self.serve.borrow_and_update().clone();
+            self.report_exit(&state);
+            let supervised = if let (ServePhase::Ready, Some(address)) = (state.phase, state.address) {
+                self.follow(&state, address).await;
+                self.pause(&state.boot_id).await
+            } else {
+                self.gate.send_replace(closed(&state));
+                self.serve.changed().await.is_ok()
+            };
+            if !supervised {
+                let state = self.serve.borrow().clone();
+                self.report_exit(&state);
+                self.gate.send_replace(Gate::Stopped);
+                return;
+            }
+        }
+    }
+
+    /// After the stream of that run ended: waits for the news that the run is over, or a short while before it is
+    /// subscribed to again. Gives whether there still is a supervisor.
+    async fn pause(&mut self, boot_id: &str) -> bool {
+        let over = self.serve.wait_for(|state| is_over(state, boot_id));
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        timeout(pause, over).await.map_or(true, |over| over.is_ok())
+    }
+
+    /// Journals the end of a run, once.
+    fn report_exit(&mut self, state: &ServeState) {
+        let Some(exit) = &state.last_exit else { return };
+        if self.reported.as_ref() == Some(&exit.boot_id) {
+            return;
+        }
+        self.reported = Some(exit.boot_id.clone());
+        self.door.journal.append(Frame::own(&DoorEvent::ServeExited {
+            boot: exit.boot,
+            boot_id: exit.boot_id.clone(),
+            exit: exit.exit,
+            signal: exit.signal,
+            cause: exit.cause,
+        }));
+    }
+
+    /// Subscribes and journals until the stream ends.
+    async fn follow(&mut self, state: &ServeState, address: SocketAddr) {
+        let mut events = match subscribe(self.door, address).await {
+            Ok(events) => events,
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, boot = state.boot, "the events of opencode cannot be subscribed to");
+                return;
+            }
+        };
+        self.pause = PAUSE;
+        self.announce(state);
+        let mut opens = std::pin::pin!(sleep(SETTLE));
+        let mut is_open = false;
+        let mut drained: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                () = &mut opens, if !is_open && drained.is_none() => {
+                    is_open = true;
+                    self.gate.send_replace(Gate::Open { address, boot_id: state.boot_id.clone() });
+                }
+                ended = ends(&mut self.serve, &state.boot_id), if drained.is_none() => {
+                    self.gate.send_replace(closed(&ended));
+                    drained = Some(Instant::now() + DRAIN);
+                }
+                () = sleep_until(drained.unwrap_or_else(Instant::now)), if drained.is_some() => {
+                    tracing::warn!(boot = state.boot, "the event stream of an ended opencode does not end");
+                    break;
+                }
+                event = timeout(SILENCE, events.next()) => match event {
+                    Ok(Some(Ok(event))) => keep(self.door, event.data),
+                    Ok(None) => break,
+                    Ok(Some(Err(error))) => {
+                        tracing::debug!(%error, boot = state.boot, "the event stream of opencode broke");
+                        break;
+                    }
+                    Err(_) => {
+                        tracing::warn!(boot = state.boot, "the event stream of opencode fell silent");
+                        break;
+                    }
+                },
+            }
+        }
+        if drained.is_none() {
+            self.gate.send_replace(Gate::Starting);
+        }
+    }
+
+    /// Journals that a run began; when this run was followed before, that events may have been missed.
+    fn announce(&mut self, state: &ServeState) {
+        if self.followed.as_ref() == Some(&state.boot_id) {
+            tracing::warn!(boot = state.boot, "events of opencode may have been missed: a new epoch begins");
+            self.door.journal.begin_epoch();
+            return;
+        }
+        self.followed = Some(state.boot_id.clone());
+        self.door.journal.append(Frame::own(&DoorEvent::ServeStarted {
+            boot: state.boot,
+            boot_id: state.boot_id.clone(),
+            version: state.version.clone().unwrap_or_default(),
+        }));
+    }
+}
+
+/// The gate while opencode does not answer.
+fn closed(state: &ServeState) -> Gate {
+    let unsupported = state.last_exit.as_ref().and_then(|exit| exit.unsupported.clone());
+    match (state.phase, unsupported) {
+        (ServePhase::Stopped, _) => Gate::Stopped,
+        (ServePhase::Starting | ServePhase::Ready, Some(seen)) => Gate::Unsupported(seen),
+        (ServePhase::Starting | ServePhase::Ready, None) => Gate::Starting,
+    }
+}
+
+/// Waits until that run is over, or its supervisor is gone, and gives the state then.
+async fn ends(serve: &mut watch::Receiver<ServeState>, boot_id: &str) -> ServeState {
+    match serve.wait_for(|state| is_over(state, boot_id)).await.map(|state| state.clone()) {
+        Ok(state) => state,
+        Err(_) => ServeState { phase: ServePhase::Stopped, ..serve.borrow().clone() },
+    }
+}
+
+fn is_over(state: &ServeState, boot_id: &str) -> bool {
+    state.phase != ServePhase::Ready || state.boot_id != boot_id
+}
+
+fn keep(door: &Door, data: String) {
+    match Frame::parse(data) {
+        Ok(Some(frame)) => door.journal.append(frame),
+        Ok(None) => {}
+        Err(error) => report_dropped(&error),
+    }
+}
+
+fn report_dropped(error: &serde_json::Error) {
+    static DROPPED: AtomicU64 = AtomicU64::new(0);
+    let total = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    tracing::warn!(%error, total, "a frame of opencode's event stream is not an event and is dropped");
+}
+
+/// Opens the stream and waits for its first event.
+async fn subscribe(door: &Door, address: SocketAddr) -> Result<SseReader, SubscribeError> {
+    let mut request = upstream::get("/global/event", address, &door.upstream);
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+    let answer = timeout(CONNECT_BOUND, upstream::send(address, request, &door.tracker)).await;
+    let response = answer.map_err(|_| SubscribeError::Timeout)?.map_err(SubscribeError::Upstream)?;
+    let content_type = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if response.status() != StatusCode::OK
+        || !content_type.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
+    {
+        return Err(SubscribeError::Answer(response.status()));
+    }
+    let mut events = SseReader::new(response.into_body().into_data_stream());
+    let first = timeout(CONNECT_BOUND, events.next()).await.map_err(|_| SubscribeError::Timeout)?;
+    let first = first.ok_or(SubscribeError::Ended)?.map_err(SubscribeError::Stream)?;
+    keep(door, first.data);
+    Ok(events)
+}

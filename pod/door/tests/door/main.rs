@@ -1,0 +1,15 @@
+//! The pod's parts over real sockets: the door against an upstream that the test controls, then supervisor and door
+//! against a real opencode.
+
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod killed_supervisor;
+#[cfg(test)]
+mod proxy;
+#[cfg(test)]
+mod real_opencode;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod supervisor;

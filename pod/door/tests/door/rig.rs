@@ -1,0 +1,370 @@
+//! What the tests stand on: a running door, its clients, and an upstream that does what the test says.
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{any, get, post},
+};
+use berth_door::DoorConfig;
+use berth_serve::{Exit, ServeLink, ServePhase, ServeState};
+use berth_wire::{
+    door::ExitCause,
+    problem::Problem,
+    sse::{SseEvent, SseReader},
+};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    sync::{broadcast, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Bound on everything that a test waits for.
+pub(crate) const BOUND: Duration = Duration::from_secs(20);
+
+/// Password at the door.
+pub(crate) const PASSWORD: &str = "door password";
+
+/// Password of the upstream.
+pub(crate) const INTERNAL: &str = "internal password";
+
+/// Waits for a future, but not for ever.
+pub(crate) async fn within<F: Future>(what: &'static str, future: F) -> F::Output {
+    let Ok(output) = tokio::time::timeout(BOUND, future).await else { panic!("no {what} in time") };
+    output
+}
+
+/// Waits until a condition holds, but not for ever.
+pub(crate) async fn until(what: &'static str, mut condition: impl FnMut() -> bool) {
+    within(what, async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// A door on a port of its own; shut down when it is dropped.
+pub(crate) struct RunningDoor {
+    pub(crate) address: SocketAddr,
+    shutdown: CancellationToken,
+    tasks: JoinSet<std::io::Result<()>>,
+    _guard: DropGuard,
+}
+
+impl RunningDoor {
+    pub(crate) async fn start(
+        serve: watch::Receiver<ServeState>,
+        change: impl FnOnce(&mut DoorConfig),
+    ) -> Self {
+        let mut config = DoorConfig::new(PASSWORD.into(), INTERNAL.into());
+        change(&mut config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind the door");
+        let address = listener.local_addr().expect("address of the door");
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(berth_door::run(listener, config, ServeLink::telling(serve), shutdown.clone()));
+        Self { address, tasks, _guard: shutdown.clone().drop_guard(), shutdown }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Shuts it down and waits until it has returned.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        let result = within("end of the door", self.tasks.join_next()).await;
+        result.expect("the door's task").expect("the door did not panic").expect("the door ended well");
+    }
+
+    pub(crate) fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        client().get(self.url(path)).basic_auth("opencode", Some(PASSWORD))
+    }
+
+    pub(crate) fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        client().post(self.url(path)).basic_auth("opencode", Some(PASSWORD))
+    }
+
+    /// Opens an event stream and takes its `server.connected`.
+    pub(crate) async fn events(&self, path: &str, cursor: Option<&str>) -> Events {
+        let mut request = self.get(path);
+        if let Some(cursor) = cursor {
+            request = request.header("last-event-id", cursor);
+        }
+        let response = within("event stream", request.send()).await.expect("event stream");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut events =
+            Events { reader: SseReader::new(response.bytes_stream()), global: path.starts_with("/global") };
+        let (id, first) = events.next().await;
+        assert_eq!((id, first["type"].as_str()), (None, Some("server.connected")), "{first}");
+        events
+    }
+
+    /// Waits until requests pass.
+    pub(crate) async fn ready(&self) {
+        let probe = async {
+            while !client().get(self.url("/doc")).send().await.is_ok_and(|answer| answer.status() == 200) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within("readiness", probe).await;
+    }
+
+    pub(crate) async fn state(&self) -> Value {
+        self.get("/berth/state").send().await.expect("state").json().await.expect("state as JSON")
+    }
+}
+
+/// A client without a pool, so that no test sees another's connection.
+pub(crate) fn client() -> reqwest::Client {
+    reqwest::Client::builder().pool_max_idle_per_host(0).no_proxy().build().expect("client")
+}
+
+/// The problem document of an answer.
+pub(crate) async fn problem(response: reqwest::Response) -> Problem {
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    let status = response.status().as_u16();
+    let problem: Problem = response.json().await.expect("a problem document");
+    assert_eq!(problem.status, status);
+    problem
+}
+
+/// A subscriber.
+pub(crate) struct Events {
+    reader: SseReader,
+    global: bool,
+}
+
+impl Events {
+    /// The next frame, or the stream's end.
+    pub(crate) async fn frame(&mut self) -> Option<SseEvent> {
+        within("event", self.reader.next()).await.and_then(Result::ok)
+    }
+
+    /// Id and payload of the next event.
+    pub(crate) async fn next(&mut self) -> (Option<String>, Value) {
+        let frame = self.frame().await.expect("an event and not the end");
+        let mut json: Value = serde_json::from_str(&frame.data).expect("JSON");
+        (frame.id, if self.global { json["payload"].take() } else { json })
+    }
+
+    /// Id and type of the next event that is no heartbeat.
+    pub(crate) async fn kind(&mut self) -> (String, String) {
+        loop {
+            let (id, event) = self.next().await;
+            let kind = event["type"].as_str().expect("a type").to_owned();
+            if kind != "server.heartbeat" {
+                return (id.expect("an id"), kind);
+            }
+        }
+    }
+}
+
+/// An upstream under the test's control.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+pub(crate) struct Shared {
+    /// What event streams are sent; an empty one cuts them all.
+    events: broadcast::Sender<String>,
+    /// Event streams are answered while this is true.
+    pub(crate) subscribable: watch::Sender<bool>,
+    /// Chunks that `/chunks` gives; an empty one breaks its connection.
+    pub(crate) chunks: broadcast::Sender<Bytes>,
+    /// Requests for the document.
+    pub(crate) documents: AtomicUsize,
+    /// Bodies of `/chunks` that are being given.
+    pub(crate) open_chunks: AtomicUsize,
+}
+
+impl Upstream {
+    pub(crate) async fn start() -> Self {
+        let shared = Arc::new(Shared {
+            events: broadcast::Sender::new(4096),
+            subscribable: watch::Sender::new(true),
+            chunks: broadcast::Sender::new(64),
+            documents: AtomicUsize::new(0),
+            open_chunks: AtomicUsize::new(0),
+        });
+        let router = Router::new()
+            .route("/global/event", get(global_event))
+            .route("/doc", get(document))
+            .route("/echo", post(|body: Body| async { Response::new(body) }))
+            .route("/head/{*rest}", any(head))
+            .route("/chunks", get(chunks))
+            .route("/cut-head", get(cut_head))
+            .route("/upgrade", get(upgrade))
+            .with_state(Arc::clone(&shared));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind the upstream");
+        let address = listener.local_addr().expect("address of the upstream");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.expect("serve the upstream") });
+        Self { address, shared, _tasks: tasks }
+    }
+
+    /// Closes the listener and keeps the connections.
+    pub(crate) fn stop_accepting(self) -> (SocketAddr, Arc<Shared>) {
+        (self.address, self.shared)
+    }
+
+    /// Sends an event to every subscription.
+    pub(crate) fn event(&self, directory: Option<&str>, kind: &str, properties: &Value) {
+        let mut envelope = json!({"payload": {"id": "evt_1", "type": kind, "properties": properties}});
+        if let Some(directory) = directory {
+            envelope["directory"] = directory.into();
+        }
+        self.shared.events.send(envelope.to_string()).expect("somebody subscribes");
+    }
+
+    /// Cuts every subscription.
+    pub(crate) fn cut_events(&self) {
+        self.shared.events.send(String::new()).expect("somebody subscribes");
+    }
+
+    /// Waits until so many subscribe.
+    pub(crate) async fn subscribed(&self, count: usize) {
+        until("subscription", || self.shared.events.receiver_count() == count).await;
+    }
+
+    /// State of an opencode that answers here.
+    pub(crate) fn ready(&self, boot: u64) -> ServeState {
+        ServeState {
+            phase: ServePhase::Ready,
+            boot,
+            boot_id: format!("boot{boot}"),
+            pid: Some(1),
+            address: Some(self.address),
+            version: Some("1.18.33".to_owned()),
+            ..ServeState::new("/work".into())
+        }
+    }
+}
+
+/// State after a boot was killed.
+pub(crate) fn killed(boot: u64) -> ServeState {
+    let exit = Exit {
+        boot,
+        boot_id: format!("boot{boot}"),
+        exit: None,
+        signal: Some(9),
+        cause: ExitCause::Killed,
+        detail: None,
+        unsupported: None,
+        at: jiff::Timestamp::now(),
+        output_tail: String::new(),
+    };
+    let boot_id = format!("boot{boot}");
+    ServeState { boot, boot_id, last_exit: Some(exit), ..ServeState::new("/work".into()) }
+}
+
+async fn global_event(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    if !is_internal(&headers) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let mut subscribable = shared.subscribable.subscribe();
+    subscribable.wait_for(|yes| *yes).await.expect("the test goes on");
+    let first = json!({"payload": {"type": "server.connected", "properties": {}}}).to_string();
+    let events = stream::unfold(shared.events.subscribe(), |mut events| async move {
+        let event = events.recv().await.ok().filter(|event| !event.is_empty())?;
+        Some((event, events))
+    });
+    let frames = stream::once(async { first })
+        .chain(events)
+        .map(|event| Ok::<_, std::io::Error>(format!("data: {event}\n\n")));
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response()
+}
+
+fn is_internal(headers: &HeaderMap) -> bool {
+    let expected =
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("opencode:{INTERNAL}"));
+    headers.get("authorization").is_some_and(|value| *value == format!("Basic {expected}"))
+}
+
+async fn document(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    shared.documents.fetch_add(1, Ordering::SeqCst);
+    if !is_internal(&headers) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    Json(json!({"openapi": "3.1.1"})).into_response()
+}
+
+/// Tells what arrived, with a body that claims to be compressed.
+async fn head(request: Request) -> Response {
+    let headers: serde_json::Map<String, Value> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into()))
+        .collect();
+    let seen =
+        json!({"method": request.method().as_str(), "target": request.uri().to_string(), "headers": headers});
+    let mut response = Json(seen).into_response();
+    *response.status_mut() = StatusCode::IM_A_TEAPOT;
+    response.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+    response.headers_mut().insert("connection", HeaderValue::from_static("x-private"));
+    response.headers_mut().insert("x-private", HeaderValue::from_static("1"));
+    response.headers_mut().append("set-cookie", HeaderValue::from_static("a=1"));
+    response.headers_mut().append("set-cookie", HeaderValue::from_static("b=2"));
+    response
+}
+
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open_chunks.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn chunks(State(shared): State<Arc<Shared>>) -> Response {
+    shared.open_chunks.fetch_add(1, Ordering::SeqCst);
+    let receiver = shared.chunks.subscribe();
+    let open = Open(Arc::clone(&shared));
+    let chunks = stream::unfold((receiver, open), |(mut receiver, open)| async move {
+        let chunk = receiver.recv().await.ok()?;
+        let chunk = if chunk.is_empty() { Err(std::io::Error::other("cut")) } else { Ok(chunk) };
+        Some((chunk, (receiver, open)))
+    });
+    Response::new(Body::from_stream(chunks))
+}
+
+/// Ends the connection without an answer.
+async fn cut_head() -> Response {
+    panic!("the connection is cut on purpose")
+}
+
+/// Echoes on an upgraded connection.
+async fn upgrade(mut request: Request) -> Response {
+    assert_eq!(request.headers()["upgrade"], "websocket");
+    let upgraded = hyper::upgrade::on(&mut request);
+    let echo = async move {
+        let io = hyper_util::rt::TokioIo::new(upgraded.await.expect("an upgrade"));
+        let (mut reader, mut writer) = tokio::io::split(io);
+        let _ = tokio::io::copy(&mut reader, &mut writer).await;
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(echo);
+    tasks.detach_all();
+    let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket")];
+    (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
+}

@@ -1,0 +1,259 @@
+//! The supervisor with programs that stand in for opencode where the real one cannot be made to misbehave.
+
+use std::{
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use axum::{Json, Router, routing::get};
+use berth_serve::{ServeConfig, ServePhase, ServeState, StartError, Supervisor, Timings};
+use berth_wire::door::ExitCause;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, task::JoinSet, time::Instant};
+
+use crate::rig::{BOUND, within};
+
+/// Says that it listens where `ANSWERS_AT` says, and stays.
+pub(crate) const LISTENS: &str = r#"echo "opencode server listening on http://$ANSWERS_AT""#;
+
+pub(crate) struct Bench {
+    directory: TempDir,
+    answers_at: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Bench {
+    /// Somewhere to run programs, and an address that answers health requests with this version.
+    pub(crate) async fn new(version: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let answers_at = listener.local_addr().unwrap();
+        let health =
+            get(move || async move { Json(serde_json::json!({"healthy": true, "version": version})) });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            axum::serve(listener, Router::new().route("/global/health", health)).await.unwrap();
+        });
+        Self { directory: tempfile::tempdir().unwrap(), answers_at, _tasks: tasks }
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// A configuration that runs this shell script as opencode, with short bounds.
+    pub(crate) fn config(&self, script: &str) -> ServeConfig {
+        let program = self.directory.path().join("opencode");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let inherited = [("PATH".into(), "/usr/bin:/bin".into()), ("SECRET".into(), "not passed on".into())];
+        let mut config =
+            ServeConfig::new(program, self.directory.path(), self.data(), "internal".into(), inherited);
+        config.environment.insert("ANSWERS_AT".to_owned(), self.answers_at.to_string());
+        config.timings = Timings {
+            start: Duration::from_secs(5),
+            backoff_first: Duration::from_millis(20),
+            grace: Duration::from_millis(200),
+            orphan_grace: Duration::from_millis(200),
+            ..Timings::default()
+        };
+        config
+    }
+}
+
+/// Waits until the state is as wanted.
+pub(crate) async fn until(
+    supervisor: &Supervisor,
+    what: &'static str,
+    wanted: impl FnMut(&ServeState) -> bool,
+) -> ServeState {
+    let mut state = supervisor.watch();
+    let state = within(what, state.wait_for(wanted)).await;
+    state.unwrap().clone()
+}
+
+/// The process that a script told of by `echo child $!`.
+pub(crate) fn child_of(bench: &Bench) -> u32 {
+    let log = std::fs::read_to_string(berth_serve::log_file(&bench.data())).unwrap();
+    log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
+}
+
+fn lives(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[tokio::test]
+async fn it_starts_is_killed_and_starts_again() {
+    let bench = Bench::new("1.18.33").await;
+    let script = format!("{LISTENS}; exec sleep 600");
+    let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+    let first = supervisor.ready(BOUND).await.unwrap();
+    assert_eq!((first.boot, first.version.as_deref()), (1, Some("1.18.33")));
+    assert_eq!(first.address, Some(bench.answers_at));
+    assert_eq!(first.directory, bench.directory.path().canonicalize().unwrap());
+    let pid = first.pid.unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGKILL).unwrap();
+    let second =
+        until(&supervisor, "second start", |state| state.boot == 2 && state.phase == ServePhase::Ready).await;
+    assert_ne!(second.boot_id, first.boot_id);
+    let exit = second.last_exit.unwrap();
+    assert_eq!(
+        (exit.boot, exit.boot_id, exit.cause, exit.signal),
+        (1, first.boot_id, ExitCause::Killed, Some(9))
+    );
+    supervisor.stop().await;
+    let stopped = supervisor.watch().borrow().clone();
+    assert_eq!((stopped.phase, stopped.pid, stopped.address), (ServePhase::Stopped, None, None));
+    assert_eq!(stopped.last_exit.map(|exit| (exit.boot, exit.cause)), Some((2, ExitCause::Stopped)));
+    assert!(!lives(second.pid.unwrap()));
+}
+
+#[tokio::test]
+async fn a_program_that_ends_at_once_is_reported_with_its_words_and_tried_again() {
+    let bench = Bench::new("1.18.33").await;
+    let supervisor = Supervisor::start(bench.config("echo \"config is broken\" >&2; exit 7")).await.unwrap();
+    let state = supervisor.ready(BOUND).await.unwrap_err();
+    let exit = state.last_exit.unwrap();
+    assert_eq!(
+        (exit.cause, exit.exit, exit.output_tail.as_str()),
+        (ExitCause::StartFailed, Some(7), "config is broken")
+    );
+    assert!(exit.to_string().contains("exit code 7"), "{exit}");
+    until(&supervisor, "third try", |state| state.boot >= 3).await;
+    supervisor.stop().await;
+    let log = std::fs::read_to_string(berth_serve::log_file(&bench.data())).unwrap();
+    assert!(log.lines().count() >= 2 && log.lines().all(|line| line == "config is broken"), "{log}");
+}
+
+#[tokio::test]
+async fn a_program_that_never_listens_is_ended_at_the_bound() {
+    let bench = Bench::new("1.18.33").await;
+    let mut config = bench.config("exec sleep 600");
+    config.timings.start = Duration::from_millis(300);
+    let supervisor = Supervisor::start(config).await.unwrap();
+    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit.unwrap();
+    assert_eq!((exit.cause, exit.signal), (ExitCause::StartFailed, Some(15)));
+    assert!(exit.to_string().contains("did not answer"), "{exit}");
+    supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_spoken_is_named() {
+    let bench = Bench::new("2.0.1").await;
+    let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
+    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit.unwrap();
+    assert!(exit.unsupported.as_ref().is_some_and(|seen| seen.contains("2.0.1")), "{exit:?}");
+    assert!(exit.to_string().contains("2.0.1"), "{exit}");
+    supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_ignores_term_is_killed_with_all_that_it_started() {
+    let bench = Bench::new("1.18.33").await;
+    let script =
+        format!("trap '' TERM; setsid sleep 600 & echo child $!; {LISTENS}; while :; do sleep 600; done");
+    let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+    let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
+    let child = child_of(&bench);
+    assert!(lives(pid) && lives(child));
+    let begun = Instant::now();
+    supervisor.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(!lives(pid));
+    wait_gone(child);
+    assert_eq!(supervisor.watch().borrow().last_exit.as_ref().unwrap().signal, Some(9));
+}
+
+#[tokio::test]
+async fn a_second_supervisor_is_refused_by_the_name_of_the_first() {
+    let bench = Bench::new("1.18.33").await;
+    let script = format!("{LISTENS}; exec sleep 600");
+    let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+    match Supervisor::start(bench.config(&script)).await {
+        Err(error @ StartError::InUse { holder, .. }) => {
+            assert_eq!(holder.pid, std::process::id());
+            assert!(error.to_string().contains(&format!("process id {}", std::process::id())), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    supervisor.stop().await;
+    let again = Supervisor::start(bench.config(&script)).await.unwrap();
+    again.ready(BOUND).await.unwrap();
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_killed_predecessor_left_is_ended_before_the_start() {
+    let bench = Bench::new("1.18.33").await;
+    let script = format!("{LISTENS}; exec sleep 600");
+    let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+    let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
+    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    assert!(!environment.contains("SECRET"), "{environment}");
+    let marker = environment.split('\0').find(|variable| variable.starts_with("BERTH_SERVE_ID=")).unwrap();
+    let (name, value) = marker.split_once('=').unwrap();
+    supervisor.stop().await;
+    let mut left = std::process::Command::new("sleep").arg("600").env(name, value).spawn().unwrap();
+    let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+    let environment = std::fs::read(format!("/proc/{}/environ", left.id())).unwrap_or_default();
+    assert!(environment.is_empty(), "it was ended before the start returned");
+    left.wait().unwrap();
+    supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn a_dropped_supervisor_ends_its_program() {
+    let bench = Bench::new("1.18.33").await;
+    let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
+    let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
+    drop(supervisor);
+    within("end of the program", async {
+        while lives(pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Waits until a process is gone, or is a child of process 1 that was not reaped yet.
+fn wait_gone(pid: u32) {
+    let end = std::time::Instant::now() + BOUND;
+    while std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| !environment.is_empty()) {
+        assert!(std::time::Instant::now() < end, "process {pid} lives on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_program_that_ends_without_a_stop_leaves_nothing() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (supervisor, pid, child) = runtime.block_on(async {
+        let bench = Bench::new("1.18.33").await;
+        let script = format!("setsid sleep 600 & echo child $!; {LISTENS}; exec sleep 600");
+        let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
+        let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
+        (supervisor, pid, child_of(&bench))
+    });
+    drop(runtime);
+    wait_gone(pid);
+    wait_gone(child);
+    drop(supervisor);
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_so() {
+    let bench = Bench::new("1.18.33").await;
+    let config = bench.config("");
+    let missing = ServeConfig { program: "/nowhere/opencode".into(), ..config.clone() };
+    assert!(matches!(Supervisor::start(missing).await, Err(StartError::Program { .. })));
+    let nowhere = ServeConfig { directory: "/nowhere".into(), ..config.clone() };
+    assert!(matches!(Supervisor::start(nowhere).await, Err(StartError::Directory { .. })));
+    let taken = ServeConfig { data: config.program.join("data"), ..config.clone() };
+    assert!(matches!(Supervisor::start(taken).await, Err(StartError::Data { .. })));
+    std::fs::write(&config.program, "not a program").unwrap();
+    let supervisor = Supervisor::start(config).await.unwrap();
+    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit.unwrap();
+    assert!(exit.to_string().contains("cannot be run"), "{exit}");
+    supervisor.stop().await;
+}

@@ -1,0 +1,139 @@
+//! The environment that opencode gets: from nothing, by name. Pure.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+};
+
+use secrecy::ExposeSecret;
+
+use crate::{ConfigHome, ServeConfig, StartError};
+
+/// Names that are passed on from the calling program's environment, besides `LC_*`.
+pub const INHERITED: [&str; 19] = [
+    "ALL_PROXY",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "LANG",
+    "LOGNAME",
+    "NO_PROXY",
+    "PATH",
+    "SHELL",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
+/// Marks opencode and everything that it starts, the tools that leave its process group too.
+pub(crate) const MARKER: &str = "BERTH_SERVE_ID";
+
+/// Marks the same processes by the boot that they belong to.
+pub(crate) const BOOT_MARKER: &str = "BERTH_SERVE_BOOT";
+
+const PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
+const USERNAME: &str = "OPENCODE_SERVER_USERNAME";
+
+/// Refuses variables that only the supervisor may set.
+pub(crate) fn check(config: &ServeConfig) -> Result<(), StartError> {
+    let reserved =
+        |name: &&String| name.starts_with("BERTH_") || [PASSWORD, USERNAME].contains(&name.as_str());
+    match config.environment.keys().find(reserved) {
+        Some(name) => Err(StartError::Reserved { name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// The whole environment: inherited names, then the XDG directories, then what was configured, then our own.
+pub(crate) fn build(config: &ServeConfig, identity: &str, boot_id: &str) -> BTreeMap<OsString, OsString> {
+    let mut environment: BTreeMap<OsString, OsString> = config
+        .inherited
+        .iter()
+        .filter(|(name, _)| is_inherited(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let config_home = match &config.config_home {
+        ConfigHome::Own => config.data.join("config"),
+        ConfigHome::At(path) => path.clone(),
+    };
+    let directories = [
+        ("XDG_CONFIG_HOME", config_home),
+        ("XDG_DATA_HOME", config.data.join("data")),
+        ("XDG_STATE_HOME", config.data.join("state")),
+        ("XDG_CACHE_HOME", config.data.join("cache")),
+    ];
+    environment.extend(directories.map(|(name, path)| (name.into(), path.into())));
+    environment.extend(config.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    environment.insert(MARKER.into(), identity.into());
+    environment.insert(BOOT_MARKER.into(), boot_id.into());
+    environment.insert(PASSWORD.into(), config.password.expose_secret().into());
+    environment
+}
+
+fn is_inherited(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ServeConfig {
+        let inherited = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("BERTH_TOKEN", "secret"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("OPENCODE_SERVER_PASSWORD", "theirs"),
+            ("XDG_DATA_HOME", "/theirs"),
+        ]
+        .map(|(name, value)| (name.into(), value.into()));
+        ServeConfig::new("/opencode", "/work", "/data", "ours".into(), inherited)
+    }
+
+    fn get<'a>(environment: &'a BTreeMap<OsString, OsString>, name: &str) -> Option<&'a str> {
+        environment.get(OsStr::new(name)).map(|value| value.to_str().unwrap())
+    }
+
+    #[test]
+    fn only_named_variables_pass_and_ours_win() {
+        let mut config = config();
+        config.environment.insert("OPENCODE_PURE".to_owned(), "1".to_owned());
+        let environment = build(&config, "mark", "boot");
+        assert_eq!(get(&environment, "PATH"), Some("/bin"));
+        assert_eq!(get(&environment, "LC_ALL"), Some("C"));
+        assert_eq!(get(&environment, "BERTH_TOKEN"), None);
+        assert_eq!(get(&environment, "AWS_SECRET_ACCESS_KEY"), None);
+        assert_eq!(get(&environment, "OPENCODE_SERVER_PASSWORD"), Some("ours"));
+        assert_eq!(get(&environment, "XDG_DATA_HOME"), Some("/data/data"));
+        assert_eq!(get(&environment, "XDG_CONFIG_HOME"), Some("/data/config"));
+        assert_eq!(get(&environment, "OPENCODE_PURE"), Some("1"));
+        assert_eq!(get(&environment, MARKER), Some("mark"));
+        assert_eq!(get(&environment, BOOT_MARKER), Some("boot"));
+    }
+
+    #[test]
+    fn the_configuration_directory_can_be_the_users() {
+        let config = ServeConfig { config_home: ConfigHome::At("/home/me/.config".into()), ..config() };
+        assert_eq!(get(&build(&config, "mark", "boot"), "XDG_CONFIG_HOME"), Some("/home/me/.config"));
+    }
+
+    #[test]
+    fn reserved_names_are_refused_and_values_stay_out_of_debug() {
+        for name in ["BERTH_X", "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"] {
+            let mut config = config();
+            config.environment.insert(name.to_owned(), "topsecret".to_owned());
+            assert!(!format!("{config:?}").contains("secret"), "{config:?}");
+            let error = check(&config).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        assert!(check(&config()).is_ok());
+    }
+}

@@ -1,0 +1,149 @@
+//! One opencode process: spawned, read, waited for, ended. IO.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    process::{Child, Command},
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::{
+    ServeConfig, environment,
+    health::{self, Unsupported},
+    log_file,
+    output::Output,
+};
+
+/// How long the rest of the output is waited for after the end. A tool that lives on may hold the pipe open.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long a killed process may take to be gone. Longer means that it hangs in the kernel.
+const KILL_BOUND: Duration = Duration::from_secs(10);
+
+/// Why a start came to nothing though the process lives.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotReady {
+    /// It did not answer in time.
+    #[error("it did not answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// It answers, but is not what Berth speaks to.
+    #[error("Berth speaks to opencode 1.15 to 1.18, and found {0}")]
+    Unsupported(String),
+}
+
+/// What an answering opencode said of itself.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Its version.
+    pub(crate) version: String,
+}
+
+/// A running opencode; killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    output: Output,
+    readers: JoinSet<()>,
+}
+
+impl Process {
+    /// Spawns opencode on a free port of the loopback interface. Its own `--port 0` is no choice: it takes port 4096
+    /// when that is free (measured on opencode 1.18.33).
+    pub(crate) fn spawn(config: &ServeConfig, identity: &str, boot_id: &str) -> io::Result<Self> {
+        let output = Output::open(log_file(&config.data))?;
+        let mut child = Command::new(&config.program)
+            .args(["serve", "--hostname", "127.0.0.1", "--port", &free_port()?.to_string()])
+            .current_dir(&config.directory)
+            .env_clear()
+            .envs(environment::build(config, identity, boot_id))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut readers = JoinSet::new();
+        if let Some(pipe) = child.stdout.take() {
+            readers.spawn(output.clone().read(pipe));
+        }
+        if let Some(pipe) = child.stderr.take() {
+            readers.spawn(output.clone().read(pipe));
+        }
+        Ok(Self { child, output, readers })
+    }
+
+    /// Process id, until it was waited for.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Its output.
+    pub(crate) fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn wait(&mut self) -> Option<ExitStatus> {
+        self.child
+            .wait()
+            .await
+            .inspect_err(|error| tracing::error!(%error, "opencode's end cannot be waited for"))
+            .ok()
+    }
+
+    /// Ends it: TERM, then KILL after `grace`.
+    pub(crate) async fn end(&mut self, grace: Duration) -> Option<ExitStatus> {
+        self.signal(Signal::SIGTERM);
+        if let Ok(status) = timeout(grace, self.wait()).await {
+            return status;
+        }
+        tracing::info!("opencode did not end when asked to and is killed");
+        self.signal(Signal::SIGKILL);
+        timeout(KILL_BOUND, self.wait()).await.ok().flatten()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok())
+            && let Err(error) = kill(Pid::from_raw(pid), signal)
+        {
+            tracing::debug!(%error, "opencode ended before its signal");
+        }
+    }
+
+    /// Takes what is left of the output after the end, and gives the last lines.
+    pub(crate) async fn drain(mut self) -> String {
+        let rest = async { while self.readers.join_next().await.is_some() {} };
+        let _ = timeout(DRAIN, rest).await;
+        self.output.tail()
+    }
+}
+
+/// Waits until the opencode behind `output` listens and answers.
+pub(crate) async fn ready(output: Output, config: &ServeConfig) -> Result<Ready, NotReady> {
+    let answer = async {
+        let address = output.address().await;
+        let version = health::wait(address, &config.password, config.timings.health).await?;
+        Ok(Ready { address, version })
+    };
+    match timeout(config.timings.start, answer).await {
+        Ok(Ok(ready)) => Ok(ready),
+        Ok(Err(Unsupported { seen })) => Err(NotReady::Unsupported(seen)),
+        Err(_) => Err(NotReady::Timeout(config.timings.start)),
+    }
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
