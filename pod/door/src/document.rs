@@ -17,8 +17,8 @@ use tokio::{
 use crate::upstream;
 use crate::{
     Door,
-    gate::Gate,
-    proxy::{self, Passage},
+    passage::Passage,
+    proxy::{self, Way},
     refusal::{BodyError, DoorBody, full, json, refuse},
 };
 
@@ -53,22 +53,22 @@ enum FetchError {
 
 /// Answers an anonymous probe at once: 200 while requests pass, a 503 problem otherwise.
 pub(crate) fn probe(door: &Door) -> Response<DoorBody> {
-    let gate = door.gate.borrow().clone();
-    match gate {
-        Gate::Open { .. } => {
+    let passage = door.passage.borrow().clone();
+    match passage {
+        Passage::Open { .. } => {
             let version = door.serve.borrow().version.clone();
             json(&serde_json::json!({"status": "ready", "version": version}))
         }
         // Why the last run ended is not for an anonymous caller.
-        Gate::Starting => refuse(ProblemType::Starting, ""),
-        Gate::Unsupported(_) | Gate::Stopped => proxy::refuse_closed(door, &gate),
+        Passage::Starting => refuse(ProblemType::Starting, ""),
+        Passage::Wedged | Passage::Unsupported(_) | Passage::Stopped => proxy::refuse_closed(door, &passage),
     }
 }
 
 /// Answers a caller with opencode's document.
 pub(crate) async fn serve(door: &Door) -> Result<Response<DoorBody>, Response<DoorBody>> {
-    let passage = proxy::passage(door, Instant::now() + door.config.start_wait).await?;
-    let cached = cached(door, &passage).await.map_err(|error| {
+    let way = proxy::way(door, Instant::now() + door.config.start_wait).await?;
+    let cached = cached(door, &way).await.map_err(|error| {
         let error: &dyn std::error::Error = &error;
         tracing::warn!(error, "opencode's document cannot be had");
         refuse(ProblemType::BadGateway, "opencode did not give its document.")
@@ -79,26 +79,26 @@ pub(crate) async fn serve(door: &Door) -> Result<Response<DoorBody>, Response<Do
 }
 
 /// The document of this run; callers that come together wait for one fetch.
-async fn cached(door: &Door, passage: &Passage) -> Result<Cached, FetchError> {
+async fn cached(door: &Door, way: &Way) -> Result<Cached, FetchError> {
     let mut cache = timeout(FETCH_BOUND, door.document.0.lock()).await?;
     match &*cache {
-        Some(cached) if cached.boot_id == passage.boot_id => Ok(cached.clone()),
+        Some(cached) if cached.boot_id == way.boot_id => Ok(cached.clone()),
         _ => {
-            let fetched = timeout(FETCH_BOUND, fetch(door, passage)).await??;
+            let fetched = timeout(FETCH_BOUND, fetch(door, way)).await??;
             *cache = Some(fetched.clone());
             Ok(fetched)
         }
     }
 }
 
-async fn fetch(door: &Door, passage: &Passage) -> Result<Cached, FetchError> {
-    let request = upstream::get("/doc", passage.address, &door.upstream);
-    let response = upstream::send(passage.address, request, &door.tracker).await?;
+async fn fetch(door: &Door, way: &Way) -> Result<Cached, FetchError> {
+    let request = upstream::get("/doc", way.address, &door.upstream);
+    let response = upstream::send(way.address, request, &door.tracker).await?;
     if response.status() != StatusCode::OK {
         return Err(FetchError::Status(response.status()));
     }
     let content_type = response.headers().get(header::CONTENT_TYPE).cloned();
     let bytes = Limited::new(response.into_body(), DOCUMENT_MAX).collect().await?.to_bytes();
     let content_type = content_type.unwrap_or(HeaderValue::from_static("application/json"));
-    Ok(Cached { boot_id: passage.boot_id.clone(), content_type, bytes })
+    Ok(Cached { boot_id: way.boot_id.clone(), content_type, bytes })
 }

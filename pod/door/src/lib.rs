@@ -17,8 +17,9 @@ mod auth;
 mod connections;
 mod document;
 mod events;
-mod gate;
+
 mod journal;
+mod passage;
 mod proxy;
 mod refusal;
 mod routes;
@@ -26,8 +27,8 @@ mod subscription;
 mod upstream;
 
 use auth::Credentials;
-use gate::Gate;
 use journal::Journal;
+use passage::Passage;
 
 /// What a door is and its bounds.
 #[derive(Debug, Clone)]
@@ -77,7 +78,7 @@ struct Door {
     /// `Authorization` for opencode.
     upstream: HeaderValue,
     journal: Journal,
-    gate: watch::Receiver<Gate>,
+    passage: watch::Receiver<Passage>,
     link: ServeLink,
     serve: watch::Receiver<ServeState>,
     document: document::Cache,
@@ -93,12 +94,12 @@ pub async fn run(
     link: ServeLink,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let (gate_sender, gate) = watch::channel(Gate::Starting);
+    let (passage_sender, passage) = watch::channel(Passage::Starting);
     let door = Arc::new(Door {
         credentials: Credentials::new(&config.password),
         upstream: upstream::basic(&config.upstream_password),
         journal: Journal::new(config.ring_bytes),
-        gate,
+        passage,
         serve: link.state(),
         link,
         document: document::Cache::default(),
@@ -106,7 +107,7 @@ pub async fn run(
         shutdown: shutdown.child_token(),
         config,
     });
-    door.tracker.spawn(subscription::run(Arc::clone(&door), gate_sender));
+    door.tracker.spawn(subscription::run(Arc::clone(&door), passage_sender));
     let result = connections::accept(listener, &door).await;
     door.shutdown.cancel();
     door.tracker.close();

@@ -19,7 +19,7 @@ use crate::upstream::{self, Sender};
 use crate::{
     Door,
     auth::{TOKEN_PARAMETER, without_token},
-    gate::Gate,
+    passage::Passage,
     refusal::{DoorBody, refuse},
 };
 
@@ -41,7 +41,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 
 /// Where requests pass to now.
 #[derive(Debug)]
-pub(crate) struct Passage {
+pub(crate) struct Way {
     /// Where opencode listens.
     pub(crate) address: SocketAddr,
     /// Names the run of opencode.
@@ -49,36 +49,39 @@ pub(crate) struct Passage {
 }
 
 /// Waits until requests may pass, at most to `deadline`; the error is the answer to the caller.
-pub(crate) async fn passage(door: &Door, deadline: Instant) -> Result<Passage, Response<DoorBody>> {
-    let mut gate = door.gate.clone();
+pub(crate) async fn way(door: &Door, deadline: Instant) -> Result<Way, Response<DoorBody>> {
+    let mut passage = door.passage.clone();
     let shutting_down = || refuse(ProblemType::ShuttingDown, "The door closes.");
     let opened = tokio::select! {
         biased;
         () = door.shutdown.cancelled() => return Err(shutting_down()),
-        opened = timeout_at(deadline, gate.wait_for(|gate| *gate != Gate::Starting)) => opened,
+        opened = timeout_at(deadline, passage.wait_for(|passage| *passage != Passage::Starting)) => opened,
     };
-    let gate = match opened {
-        Ok(Ok(gate)) => gate.clone(),
+    let passage = match opened {
+        Ok(Ok(passage)) => passage.clone(),
         // The subscription ends at shutdown alone.
         Ok(Err(_)) => return Err(shutting_down()),
-        Err(_) => Gate::Starting,
+        Err(_) => Passage::Starting,
     };
-    match gate {
-        Gate::Open { address, boot_id } => Ok(Passage { address, boot_id }),
-        Gate::Starting | Gate::Unsupported(_) | Gate::Stopped => Err(refuse_closed(door, &gate)),
+    match passage {
+        Passage::Open { address, boot_id } => Ok(Way { address, boot_id }),
+        Passage::Starting | Passage::Wedged | Passage::Unsupported(_) | Passage::Stopped => {
+            Err(refuse_closed(door, &passage))
+        }
     }
 }
 
 /// Why requests cannot pass, as an answer.
-pub(crate) fn refuse_closed(door: &Door, gate: &Gate) -> Response<DoorBody> {
-    match gate {
-        Gate::Stopped => refuse(ProblemType::Stopped, "It is not started again by itself."),
-        Gate::Unsupported(seen) => {
+pub(crate) fn refuse_closed(door: &Door, passage: &Passage) -> Response<DoorBody> {
+    match passage {
+        Passage::Stopped => refuse(ProblemType::Stopped, "It is not started again by itself."),
+        Passage::Wedged => refuse(ProblemType::Wedged, "It is ended and started again."),
+        Passage::Unsupported(seen) => {
             let detail =
                 format!("Berth speaks to opencode 1.15 to 1.18, and found {seen}. Install one of those.");
             refuse(ProblemType::UnsupportedVersion, detail)
         }
-        Gate::Starting | Gate::Open { .. } => {
+        Passage::Starting | Passage::Open { .. } => {
             let last_exit = door.serve.borrow().last_exit.as_ref().map(ToString::to_string);
             refuse(ProblemType::Starting, last_exit.unwrap_or_else(|| "Ask again in a moment.".to_owned()))
         }
@@ -117,14 +120,15 @@ pub(crate) async fn forward(
 async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Incoming>), Response<DoorBody>> {
     let deadline = Instant::now() + door.config.start_wait;
     loop {
-        let Passage { address, boot_id } = passage(door, deadline).await?;
+        let Way { address, boot_id } = way(door, deadline).await?;
         let error = match upstream::connect(address, &door.tracker).await {
             Ok(sender) => return Ok((address, sender)),
             Err(error) => error,
         };
-        let mut gate = door.gate.clone();
-        let same = |gate: &Gate| matches!(gate, Gate::Open { boot_id: open, .. } if *open == boot_id);
-        if timeout(END_NOTICED, gate.wait_for(|gate| !same(gate))).await.is_err() {
+        let mut passage = door.passage.clone();
+        let same =
+            |passage: &Passage| matches!(passage, Passage::Open { boot_id: open, .. } if *open == boot_id);
+        if timeout(END_NOTICED, passage.wait_for(|passage| !same(passage))).await.is_err() {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(%error, source, "a request cannot be passed on");
             return Err(refuse(ProblemType::BadGateway, "opencode does not accept connections."));

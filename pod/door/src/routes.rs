@@ -12,7 +12,7 @@ use crate::{
     auth::Caller,
     document,
     events::{self, Scope},
-    gate::Gate,
+    passage::Passage,
     proxy,
     refusal::{DoorBody, json, refuse},
 };
@@ -69,10 +69,10 @@ fn unauthorized(caller: Caller) -> Response<DoorBody> {
 /// Where opencode and the journal stand.
 fn state(door: &Door) -> DoorState {
     let current = door.journal.current();
-    let phase = match &*door.gate.borrow() {
-        Gate::Starting | Gate::Unsupported(_) => SandboxPhase::Starting,
-        Gate::Open { .. } => SandboxPhase::Ready,
-        Gate::Stopped => SandboxPhase::Stopped,
+    let phase = match &*door.passage.borrow() {
+        Passage::Starting | Passage::Wedged | Passage::Unsupported(_) => SandboxPhase::Starting,
+        Passage::Open { .. } => SandboxPhase::Ready,
+        Passage::Stopped => SandboxPhase::Stopped,
     };
     let serve = door.serve.borrow();
     DoorState {

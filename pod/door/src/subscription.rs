@@ -1,8 +1,8 @@
-//! The door's one subscription to opencode, which writes the journal and opens the gate. IO.
+//! The door's one subscription to opencode, which writes the journal and opens the passage to it. IO.
 //!
 //! Each run of opencode is subscribed to before any request passes to it, so everything that requests cause is
 //! heard. Events posted within 20 ms after opencode's `server.connected` can be lost, none was after 100 ms (measured
-//! on opencode 1.15.4 and 1.18.33): the gate opens after that.
+//! on opencode 1.15.4 and 1.18.33): the passage opens after that.
 
 use std::{
     net::SocketAddr,
@@ -27,8 +27,8 @@ use tokio::{
 
 use crate::{
     Door,
-    gate::Gate,
     journal::Frame,
+    passage::Passage,
     upstream::{self, UpstreamError},
 };
 
@@ -65,11 +65,11 @@ enum SubscribeError {
 }
 
 /// Follows one opencode after the other until shutdown.
-pub(crate) async fn run(door: Arc<Door>, gate: watch::Sender<Gate>) {
+pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
     let serve = door.serve.clone();
     // An exit from before the door's start belongs to no epoch of its journal.
     let reported = serve.borrow().last_exit.as_ref().map(|exit| exit.boot_id.clone());
-    let subscription = Subscription { door: &door, gate, serve, followed: None, reported, pause: PAUSE };
+    let subscription = Subscription { door: &door, passage, serve, followed: None, reported, pause: PAUSE };
     tokio::select! {
         () = subscription.run() => {}
         () = door.shutdown.cancelled() => {}
@@ -78,7 +78,7 @@ pub(crate) async fn run(door: Arc<Door>, gate: watch::Sender<Gate>) {
 
 struct Subscription<'a> {
     door: &'a Door,
-    gate: watch::Sender<Gate>,
+    passage: watch::Sender<Passage>,
     serve: watch::Receiver<ServeState>,
     /// The run that was subscribed to last.
     followed: Option<String>,
@@ -97,13 +97,13 @@ impl Subscription<'_> {
                 self.follow(&state, address).await;
                 self.pause(&state.boot_id).await
             } else {
-                self.gate.send_replace(closed(&state));
+                self.passage.send_replace(closed(&state));
                 self.serve.changed().await.is_ok()
             };
             if !supervised {
                 let state = self.serve.borrow().clone();
                 self.report_exit(&state);
-                self.gate.send_replace(Gate::Stopped);
+                self.passage.send_replace(Passage::Stopped);
                 return;
             }
         }
@@ -153,10 +153,10 @@ impl Subscription<'_> {
             tokio::select! {
                 () = &mut opens, if !is_open && drained.is_none() => {
                     is_open = true;
-                    self.gate.send_replace(Gate::Open { address, boot_id: state.boot_id.clone() });
+                    self.passage.send_replace(Passage::Open { address, boot_id: state.boot_id.clone() });
                 }
                 ended = ends(&mut self.serve, &state.boot_id), if drained.is_none() => {
-                    self.gate.send_replace(closed(&ended));
+                    self.passage.send_replace(closed(&ended));
                     drained = Some(Instant::now() + DRAIN);
                 }
                 () = sleep_until(drained.unwrap_or_else(Instant::now)), if drained.is_some() => {
@@ -178,7 +178,7 @@ impl Subscription<'_> {
             }
         }
         if drained.is_none() {
-            self.gate.send_replace(Gate::Starting);
+            self.passage.send_replace(Passage::Starting);
         }
     }
 
@@ -198,13 +198,13 @@ impl Subscription<'_> {
     }
 }
 
-/// The gate while opencode does not answer.
-fn closed(state: &ServeState) -> Gate {
+/// The passage while opencode does not answer.
+fn closed(state: &ServeState) -> Passage {
     let unsupported = state.last_exit.as_ref().and_then(|exit| exit.unsupported.clone());
     match (state.phase, unsupported) {
-        (ServePhase::Stopped, _) => Gate::Stopped,
-        (ServePhase::Starting | ServePhase::Ready, Some(seen)) => Gate::Unsupported(seen),
-        (ServePhase::Starting | ServePhase::Ready, None) => Gate::Starting,
+        (ServePhase::Stopped, _) => Passage::Stopped,
+        (ServePhase::Starting | ServePhase::Ready, Some(seen)) => Passage::Unsupported(seen),
+        (ServePhase::Starting | ServePhase::Ready, None) => Passage::Starting,
     }
 }
 

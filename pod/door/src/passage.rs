@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 /// What the door does with a request for opencode. Written by the subscription alone: requests pass only while its
 /// journal hears everything that they cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum Passage {
     /// Requests wait: opencode starts, or the journal does not listen to it yet.
     Starting,
     /// Requests pass.
@@ -15,6 +15,9 @@ pub(crate) enum Gate {
         /// Names the run of opencode.
         boot_id: String,
     },
+    /// opencode does not answer and is being ended: requests are refused.
+    #[expect(dead_code, reason = "told by the supervisor once it notices")]
+    Wedged,
     /// opencode is of a version that Berth does not speak: requests are refused.
     Unsupported(String),
     /// opencode is stopped: requests are refused.
