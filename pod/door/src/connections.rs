@@ -1,15 +1,6 @@
 //! Accepts connections and drives HTTP/1.1 on each, within bounds. IO.
 
-use std::{
-    convert::Infallible,
-    io,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -37,7 +28,6 @@ const ACCEPT_FAILURES: u32 = 100;
 /// Accepts until shutdown.
 pub(crate) async fn accept(listener: TcpListener, door: &Arc<Door>) -> io::Result<()> {
     let slots = Arc::new(Semaphore::new(door.config.connections));
-    let refused = AtomicU64::new(0);
     let mut failures = 0;
     loop {
         let accepted = tokio::select! {
@@ -57,13 +47,15 @@ pub(crate) async fn accept(listener: TcpListener, door: &Arc<Door>) -> io::Resul
         };
         failures = 0;
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            let total = refused.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::warn!(total, limit = door.config.connections, "a connection over the limit is closed");
+            door.config.metrics.refused_connections.inc();
+            tracing::warn!(limit = door.config.connections, "a connection over the limit is closed");
             continue;
         };
         let door_of_connection = Arc::clone(door);
+        door.config.metrics.connections.inc();
         door.tracker.spawn(async move {
-            drive(door_of_connection, stream).await;
+            drive(Arc::clone(&door_of_connection), stream).await;
+            door_of_connection.config.metrics.connections.dec();
             drop(slot);
         });
     }

@@ -4,15 +4,7 @@
 //! server. Unlike opencode's, the frames have ids, the streams honour `Last-Event-ID` (or `?last_event_id=`), outlive
 //! a restart of opencode, and do not end when their directory's instance is disposed of.
 
-use std::{
-    borrow::Cow,
-    convert::Infallible,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{borrow::Cow, convert::Infallible, path::Path, sync::Arc};
 
 use berth_wire::{door::DoorEvent, sse::write_event};
 use futures_util::{Stream, stream};
@@ -126,7 +118,11 @@ impl Subscriber {
         }
         loop {
             let Ok(batch) = self.door.journal.read_after(self.position) else {
-                report_cut(self.position);
+                self.door.config.metrics.subscribers_cut.inc();
+                tracing::warn!(
+                    position = self.position,
+                    "an event subscriber fell out of the journal and is cut"
+                );
                 return None;
             };
             self.position += batch.len() as u64;
@@ -149,12 +145,6 @@ impl Subscriber {
             }
         }
     }
-}
-
-fn report_cut(position: u64) {
-    static CUT: AtomicU64 = AtomicU64::new(0);
-    let total = CUT.fetch_add(1, Ordering::Relaxed) + 1;
-    tracing::warn!(position, total, "an event subscriber fell out of the journal and is cut");
 }
 
 fn encode(scope: &Scope, batch: &[Arc<Entry>]) -> Vec<u8> {

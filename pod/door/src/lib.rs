@@ -14,11 +14,12 @@ use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 mod auth;
+mod body;
 mod connections;
 mod document;
 mod events;
-
 mod journal;
+mod metrics;
 mod passage;
 mod proxy;
 mod refusal;
@@ -28,6 +29,7 @@ mod upstream;
 
 use auth::Credentials;
 use journal::Journal;
+pub use metrics::Metrics;
 use passage::Passage;
 
 /// What a door is and its bounds.
@@ -47,10 +49,14 @@ pub struct DoorConfig {
     pub head_wait: Duration,
     /// How long a client may refuse to take bytes before its connection is cut.
     pub write_wait: Duration,
+    /// How long an upload may give no byte before it is cut; downloads are never cut for that.
+    pub upload_idle: Duration,
     /// How long requests in flight may go on after shutdown began.
     pub drain: Duration,
     /// Connections at a time; more are closed at once, and counted.
     pub connections: usize,
+    /// What the door counts.
+    pub metrics: Metrics,
 }
 
 impl DoorConfig {
@@ -64,8 +70,10 @@ impl DoorConfig {
             heartbeat: Duration::from_secs(10),
             head_wait: Duration::from_mins(2),
             write_wait: Duration::from_mins(1),
+            upload_idle: Duration::from_mins(1),
             drain: Duration::from_secs(3),
             connections: 1024,
+            metrics: Metrics::default(),
         }
     }
 }

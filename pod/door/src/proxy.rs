@@ -19,6 +19,7 @@ use crate::upstream::{self, Sender};
 use crate::{
     Door,
     auth::{TOKEN_PARAMETER, without_token},
+    body::{Upload, UploadStalled},
     passage::Passage,
     refusal::{DoorBody, refuse},
 };
@@ -52,11 +53,15 @@ pub(crate) struct Way {
 pub(crate) async fn way(door: &Door, deadline: Instant) -> Result<Way, Response<DoorBody>> {
     let mut passage = door.passage.clone();
     let shutting_down = || refuse(ProblemType::ShuttingDown, "The door closes.");
+    let waiting = (*passage.borrow() == Passage::Starting).then(Instant::now);
     let opened = tokio::select! {
         biased;
         () = door.shutdown.cancelled() => return Err(shutting_down()),
         opened = timeout_at(deadline, passage.wait_for(|passage| *passage != Passage::Starting)) => opened,
     };
+    if let Some(begun) = waiting {
+        door.config.metrics.start_waits.observe(begun.elapsed().as_secs_f64());
+    }
     let passage = match opened {
         Ok(Ok(passage)) => passage.clone(),
         // The subscription ends at shutdown alone.
@@ -96,14 +101,9 @@ pub(crate) async fn forward(
     let (address, mut sender) = connect(door).await?;
     let client = is_websocket(request.headers()).then(|| upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
+    let body = Upload::new(body, door.config.metrics.received_bytes.clone(), door.config.upload_idle);
     let outgoing = Request::from_parts(outgoing(parts, address, &door.upstream, client.is_some()), body);
-    let mut answer = sender.send_request(outgoing).await.map_err(|error| {
-        tracing::warn!(%error, "opencode broke the connection of a request");
-        refuse(
-            ProblemType::BadGateway,
-            "opencode broke the connection. The request may have been carried out.",
-        )
-    })?;
+    let mut answer = sender.send_request(outgoing).await.map_err(|error| unanswered(&error))?;
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let tunnel = tunnel(client, upgrade::on(&mut answer));
@@ -115,9 +115,18 @@ pub(crate) async fn forward(
     Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
 }
 
+/// Why a request that was sent has no answer, as an answer.
+fn unanswered(error: &hyper::Error) -> Response<DoorBody> {
+    if UploadStalled::caused(error) {
+        return refuse(ProblemType::RequestTimeout, "The request's body stood still for too long.");
+    }
+    tracing::warn!(%error, "opencode broke the connection of a request");
+    refuse(ProblemType::BadGateway, "opencode broke the connection. The request may have been carried out.")
+}
+
 /// Connects to opencode, waiting for it to start. A connection that opencode refuses because it has just ended has
 /// carried nothing, so the request waits for the next start.
-async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Incoming>), Response<DoorBody>> {
+async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Upload>), Response<DoorBody>> {
     let deadline = Instant::now() + door.config.start_wait;
     loop {
         let Way { address, boot_id } = way(door, deadline).await?;
@@ -125,6 +134,7 @@ async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Incoming>), Response
             Ok(sender) => return Ok((address, sender)),
             Err(error) => error,
         };
+        door.config.metrics.upstream_connect_failures.inc();
         let mut passage = door.passage.clone();
         let same =
             |passage: &Passage| matches!(passage, Passage::Open { boot_id: open, .. } if *open == boot_id);

@@ -16,12 +16,15 @@ pub(crate) type DoorBody = UnsyncBoxBody<Bytes, BodyError>;
 /// Seconds after which a refused caller should ask again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("2");
 
-/// A problem document as an answer.
+/// A problem document as an answer; its type is in the answer's extensions, for the count of refusals.
 pub(crate) fn problem(problem: &Problem) -> Response<DoorBody> {
     let body = serde_json::to_vec(problem).unwrap_or_default();
     let mut response = Response::new(full(body));
     *response.status_mut() =
         StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if let Some(kind) = problem.problem_type() {
+        response.extensions_mut().insert(kind);
+    }
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
     match response.status() {

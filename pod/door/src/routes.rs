@@ -10,20 +10,40 @@ use tokio::time::Instant;
 use crate::{
     Door,
     auth::Caller,
+    body::Download,
     document,
     events::{self, Scope},
+    metrics::Route,
     passage::Passage,
     proxy,
     refusal::{DoorBody, json, refuse},
 };
 
 /// Answers one request.
-pub(crate) async fn handle(door: Arc<Door>, request: Request<Incoming>) -> Response<DoorBody> {
+pub(crate) async fn handle(door: Arc<Door>, request: Request<Incoming>) -> Response<Download> {
     let (begun, method, path) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
+    let route = route(&method, &path);
     let response = dispatch(&door, request).await.unwrap_or_else(|refusal| refusal);
     let (status, elapsed_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
     tracing::debug!(%method, path, status, elapsed_ms, "the door answers");
-    response
+    let refused = response.extensions().get::<ProblemType>().copied();
+    door.config.metrics.answered(route, response.status(), refused);
+    response.map(|body| Download::new(body, door.config.metrics.sent_bytes.clone()))
+}
+
+fn route(method: &Method, path: &str) -> Route {
+    match path {
+        _ if *method == Method::OPTIONS => Route::Preflight,
+        "/doc" => Route::Document,
+        "/event" | "/global/event" => Route::Events,
+        _ if is_own(path) => Route::Door,
+        _ => Route::Opencode,
+    }
+}
+
+/// Whether this path is the door's own.
+fn is_own(path: &str) -> bool {
+    path.strip_prefix("/berth").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 async fn dispatch(
@@ -34,7 +54,10 @@ async fn dispatch(
     let caller = door.credentials.caller(request.headers(), request.uri().query());
     match (request.uri().path(), caller) {
         ("/doc", Caller::Anonymous) if get => Ok(document::probe(door)),
-        (_, Caller::Anonymous | Caller::Rejected) => Err(unauthorized(caller)),
+        (_, Caller::Anonymous | Caller::Rejected) => {
+            door.config.metrics.authentication_failures.inc();
+            Err(unauthorized(caller))
+        }
         ("/doc", Caller::Authenticated) if get => document::serve(door).await,
         ("/berth/state", Caller::Authenticated) if get => Ok(json(&state(door))),
         ("/global/event", Caller::Authenticated) if get => {
@@ -46,7 +69,7 @@ async fn dispatch(
             let scope = events::directory_scope(door, &parts).await;
             Ok(events::serve(Arc::clone(door), &parts, scope))
         }
-        (path, Caller::Authenticated) if path == "/berth" || path.starts_with("/berth/") => {
+        (path, Caller::Authenticated) if is_own(path) => {
             Err(refuse(ProblemType::NotFound, "The door has GET /berth/state and nothing else here."))
         }
         (_, Caller::Authenticated) if request.method() == Method::CONNECT => {

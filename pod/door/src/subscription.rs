@@ -4,14 +4,7 @@
 //! heard. Events posted within 20 ms after opencode's `server.connected` can be lost, none was after 100 ms (measured
 //! on opencode 1.15.4 and 1.18.33): the passage opens after that.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_serve::{ServePhase, ServeState};
 use berth_wire::{
@@ -224,14 +217,11 @@ fn keep(door: &Door, data: String) {
     match Frame::parse(data) {
         Ok(Some(frame)) => door.journal.append(frame),
         Ok(None) => {}
-        Err(error) => report_dropped(&error),
+        Err(error) => {
+            door.config.metrics.dropped_frames.inc();
+            tracing::warn!(%error, "a frame of opencode's event stream is not an event and is dropped");
+        }
     }
-}
-
-fn report_dropped(error: &serde_json::Error) {
-    static DROPPED: AtomicU64 = AtomicU64::new(0);
-    let total = DROPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    tracing::warn!(%error, total, "a frame of opencode's event stream is not an event and is dropped");
 }
 
 /// Opens the stream and waits for its first event.
