@@ -22,6 +22,8 @@ pub enum ProblemType {
     Unauthorized,
     /// 403: the Host or Origin is not one that this server serves.
     ForbiddenOrigin,
+    /// 403: this route of opencode is not for callers of the door.
+    RefusedRoute,
     /// 404: no such object or route.
     NotFound,
     /// 405: the route exists, with other methods.
@@ -60,12 +62,13 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// Every type, for documents and tests.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::InvalidBody,
         Self::InvalidParameter,
         Self::InvalidHeader,
         Self::Unauthorized,
         Self::ForbiddenOrigin,
+        Self::RefusedRoute,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
@@ -93,6 +96,7 @@ impl ProblemType {
             Self::InvalidHeader => ("invalid-header", 400, "A header is not valid"),
             Self::Unauthorized => ("unauthorized", 401, "Credentials are missing or wrong"),
             Self::ForbiddenOrigin => ("forbidden-origin", 403, "This host or origin is not served"),
+            Self::RefusedRoute => ("refused-route", 403, "This route is not for callers"),
             Self::NotFound => ("not-found", 404, "Not found"),
             Self::MethodNotAllowed => ("method-not-allowed", 405, "Method not allowed"),
             Self::RequestTimeout => ("request-timeout", 408, "The request took too long to arrive"),

@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 mod auth;
 mod body;
+mod class;
 mod connections;
 mod document;
 mod events;

@@ -20,12 +20,17 @@ use crate::{
     Door,
     auth::{TOKEN_PARAMETER, without_token},
     body::{Upload, UploadStalled},
+    class::{Class, classify},
     passage::Passage,
     refusal::{DoorBody, refuse},
 };
 
 /// How long a refused connection may turn out to be opencode's end, in which case the request waits for the next.
 const END_NOTICED: Duration = Duration::from_secs(1);
+
+/// What to do instead of calling a route that is for nobody but the door.
+const REFUSED_ROUTE: &str = "Configuration and lifetime of opencode are the sandbox's: change its manifest or its \
+    configuration file, or restart it. The door disposes of idle directories by itself.";
 
 /// Headers that belong to one connection (RFC 9110, section 7.6.1, and older practice).
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -98,6 +103,10 @@ pub(crate) async fn forward(
     door: &Arc<Door>,
     mut request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let class = classify(request.method(), request.uri().path());
+    if class == Class::Forbidden {
+        return Err(refuse(ProblemType::RefusedRoute, REFUSED_ROUTE));
+    }
     let (address, mut sender) = connect(door).await?;
     let client = is_websocket(request.headers()).then(|| upgrade::on(&mut request));
     let (parts, body) = request.into_parts();

@@ -2,6 +2,8 @@
 //! against a real opencode.
 
 #[cfg(test)]
+mod class;
+#[cfg(test)]
 mod events;
 #[cfg(test)]
 mod killed_supervisor;
