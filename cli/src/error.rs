@@ -156,9 +156,10 @@ impl CliError {
             | Self::Up(UpError::OpencodeGiven { .. } | UpError::Port { .. }) => Exit::Usage,
             Self::NoServer => Exit::Unreachable,
             Self::CancelTimeout { .. } => Exit::Cancelled,
-            Self::Up(UpError::InUse { .. }) | Self::Opencode(berth_opencode::ClientError::Unauthorized) => {
-                Exit::Refused
-            }
+            Self::Up(UpError::InUse { .. })
+            | Self::Opencode(
+                berth_opencode::ClientError::Unauthorized | berth_opencode::ClientError::PortTaken,
+            ) => Exit::Refused,
             Self::Client(error) if error.is_unreachable() => Exit::Unreachable,
             Self::Client(error) => match error.problem() {
                 Some(problem) if problem.status < 500 => Exit::Refused,

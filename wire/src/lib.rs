@@ -5,6 +5,7 @@
 //! - [`turn`]: states, outcomes and error reasons of a turn.
 //! - [`door`]: the door's cursor, its own events and its refusals.
 //! - [`problem`]: problem+json (RFC 9457) with stable types.
+//! - [`proof`]: how a door proves that it is the one that a caller means.
 //! - [`sse`]: the one reader and writer of server-sent events.
 //!
 //! Everything here is pure, but for the reader, which drives a byte stream that its caller opened.
@@ -13,5 +14,6 @@ pub mod api;
 pub mod door;
 pub mod event;
 pub mod problem;
+pub mod proof;
 pub mod sse;
 pub mod turn;

@@ -16,7 +16,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use reqwest::{
     Method, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
@@ -29,6 +29,7 @@ use crate::error::ClientError;
 mod calls;
 mod messages;
 mod prompt;
+mod proof;
 mod protocol;
 mod session;
 mod stream;
@@ -62,6 +63,12 @@ pub struct ClientConfig {
     pub stream_timeout: Duration,
     /// Bound on the time between two events of the stream. opencode sends a heartbeat each 10 s.
     pub idle_timeout: Duration,
+    /// Let the door prove that it knows the password before it is sent; what cannot is [`ClientError::PortTaken`].
+    /// opencode itself cannot. The proof is asked for before the first call, before each stream, and after a call that
+    /// got no answer.
+    pub prove: bool,
+    /// The pod whose door this must be, by UID; looked at when it proves itself.
+    pub pod_uid: Option<String>,
 }
 
 impl ClientConfig {
@@ -75,6 +82,8 @@ impl ClientConfig {
             request_timeout: Duration::from_mins(1),
             stream_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
+            prove: false,
+            pod_uid: None,
         }
     }
 }
@@ -94,6 +103,9 @@ pub struct OpencodeClient {
     request_timeout: Duration,
     stream_timeout: Duration,
     idle_timeout: Duration,
+    authorization: HeaderValue,
+    /// When the other end must prove itself before the password is sent.
+    prover: Option<Arc<proof::Prover>>,
     /// What speaks at the other end, once that was asked. May change when opencode is exchanged.
     protocol: Arc<Mutex<Option<Protocol>>>,
 }
@@ -145,6 +157,8 @@ impl OpencodeClient {
             request_timeout,
             stream_timeout,
             idle_timeout,
+            prove,
+            pod_uid,
         } = config;
         let base = Url::parse(&base_url)
             .ok()
@@ -154,12 +168,18 @@ impl OpencodeClient {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(connect_timeout)
-            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, basic(&password))]))
             .build()
             .map_err(ClientError::Unreachable)?;
-        let protocol = Arc::default();
-        let stream_timeout = stream_timeout.min(request_timeout);
-        Ok(Self { http, base, request_timeout, stream_timeout, idle_timeout, protocol })
+        Ok(Self {
+            http,
+            base,
+            request_timeout,
+            stream_timeout: stream_timeout.min(request_timeout),
+            idle_timeout,
+            authorization: basic(&password),
+            prover: prove.then(|| Arc::new(proof::Prover::new(password, pod_uid))),
+            protocol: Arc::default(),
+        })
     }
 
     /// Prepares a client, and asks what answers: see [`Self::health`].
@@ -213,15 +233,23 @@ impl OpencodeClient {
     async fn send(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
         let limit = self.request_timeout;
         let whole = async {
+            self.prove().await?;
             let response = self.request(call)?.send().await.map_err(transport)?;
             Answer::read(response).await
         };
-        let answer =
-            tokio::time::timeout(limit, whole).await.map_err(|_| ClientError::Timeout { limit })??;
+        let answer = tokio::time::timeout(limit, whole).await.unwrap_or(Err(ClientError::Timeout { limit }));
+        if matches!(answer, Err(ClientError::Unreachable(_) | ClientError::Timeout { .. })) {
+            self.distrust();
+        }
+        let answer = answer?;
         if answer.status.is_success() { Ok(answer) } else { Err(answer.into_error()) }
     }
 
     fn request(&self, call: &Call<'_>) -> Result<reqwest::RequestBuilder, ClientError> {
+        Ok(self.anonymous_request(call)?.header(AUTHORIZATION, self.authorization.clone()))
+    }
+
+    fn anonymous_request(&self, call: &Call<'_>) -> Result<reqwest::RequestBuilder, ClientError> {
         let mut url = self.base.clone();
         for segment in call.path {
             // A segment of dots would climb, an empty one would name another route.

@@ -24,6 +24,9 @@ pub enum ClientError {
         /// The bound.
         limit: Duration,
     },
+    /// What answers does not know the sandbox's password, or is not the pod that was meant.
+    #[error("something else answers at the address of the sandbox's door")]
+    PortTaken,
     /// The password is wrong.
     #[error("the password of the sandbox was refused")]
     Unauthorized,

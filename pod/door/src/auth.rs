@@ -5,7 +5,7 @@ use std::fmt;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, header};
 use secrecy::{ExposeSecret, SecretString};
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 
 use crate::upstream::USER;
 
@@ -23,8 +23,9 @@ pub(crate) enum Caller {
     Rejected,
 }
 
-/// The right user and password.
-pub(crate) struct Credentials(SecretString);
+/// The right user and the passwords that hold.
+#[derive(Clone)]
+pub(crate) struct Credentials(Vec<SecretString>);
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,8 +34,9 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    pub(crate) fn new(password: &SecretString) -> Self {
-        Self(format!("{USER}:{}", password.expose_secret()).into())
+    pub(crate) fn new(passwords: &[SecretString]) -> Self {
+        let pair = |password: &SecretString| format!("{USER}:{}", password.expose_secret()).into();
+        Self(passwords.iter().map(pair).collect())
     }
 
     /// Who sent a request with these headers and this query.
@@ -50,9 +52,12 @@ impl Credentials {
         if from_header || from_token { Caller::Authenticated } else { Caller::Rejected }
     }
 
-    /// Whether this base64 is that of the right user and password; takes as long for every wrong one of its length.
+    /// Whether this base64 is that of the right user and a password; takes as long for every one of its length, since
+    /// it is compared with all of them.
     fn accepts(&self, base64: &[u8]) -> bool {
-        STANDARD.decode(base64).is_ok_and(|given| bool::from(given.ct_eq(self.0.expose_secret().as_bytes())))
+        let Ok(given) = STANDARD.decode(base64) else { return false };
+        let none = Choice::from(0);
+        self.0.iter().fold(none, |any, right| any | given.ct_eq(right.expose_secret().as_bytes())).into()
     }
 }
 
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn header_or_token_opens_and_nothing_else_does() {
-        let credentials = Credentials::new(&"pass:word".into());
+        let credentials = Credentials::new(&["pass:word".into()]);
         let right = encode("opencode:pass:word");
         let header = format!("Basic {right}");
         let query = format!("directory=%2Fw&auth_token={}", right.replace('=', "%3D"));
@@ -144,20 +149,20 @@ mod tests {
     proptest! {
         #[test]
         fn any_password_opens_by_header_and_token(password in "\\PC{0,30}", other in "\\PC{0,30}") {
-            let credentials = Credentials::new(&password.as_str().into());
+            let credentials = Credentials::new(&["first".into(), password.as_str().into()]);
             let right = encode(&format!("opencode:{password}"));
             let query: String = form_urlencoded::Serializer::new(String::new()).append_pair("auth_token", &right).finish();
             prop_assert_eq!(caller(&credentials, Some(&format!("Basic {right}")), None), Caller::Authenticated);
             prop_assert_eq!(caller(&credentials, None, Some(&query)), Caller::Authenticated);
             prop_assert_eq!(caller(&credentials, None, Some(&format!("auth_token={right}"))), Caller::Authenticated);
             let wrong = format!("Basic {}", encode(&format!("opencode:{other}")));
-            let expected = if other == password { Caller::Authenticated } else { Caller::Rejected };
+            let expected = if other == password || other == "first" { Caller::Authenticated } else { Caller::Rejected };
             prop_assert_eq!(caller(&credentials, Some(&wrong), None), expected);
         }
 
         #[test]
         fn no_header_or_query_panics_or_opens(header in "[ -~]{0,40}", query in "\\PC{0,40}") {
-            let credentials = Credentials::new(&"a password that no generator hits".into());
+            let credentials = Credentials::new(&["a password that no generator hits".into()]);
             prop_assert_ne!(caller(&credentials, Some(&header), Some(&query)), Caller::Authenticated);
             if let Some(rest) = without_token(&query) {
                 prop_assert!(token(&rest).is_none());

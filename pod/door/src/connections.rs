@@ -1,17 +1,18 @@
 //! Accepts connections and drives HTTP/1.1 on each, within bounds. IO.
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, pin::Pin, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_io_timeout::TimeoutStream;
 
-use crate::{Door, routes};
+use crate::{Door, guests::Guests, routes};
 
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_MAX: usize = 64 * 1024;
@@ -21,6 +22,12 @@ const HEADERS_MAX: usize = 128;
 
 /// Pause after a failure to accept, such as a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a guest that is cut may take to make room.
+const ROOM_BOUND: Duration = Duration::from_secs(1);
+
+/// How long a client may go on sending after its connection has ended.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Failures to accept in a row after which the door gives up.
 const ACCEPT_FAILURES: u32 = 100;
@@ -46,7 +53,7 @@ pub(crate) async fn accept(listener: TcpListener, door: &Arc<Door>) -> io::Resul
             Err(error) => return Err(error),
         };
         failures = 0;
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+        let Some(slot) = slot(&slots, &door.guests).await else {
             door.config.metrics.refused_connections.inc();
             tracing::warn!(limit = door.config.connections, "a connection over the limit is closed");
             continue;
@@ -66,6 +73,17 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
+/// A place for a connection. When all are taken, the oldest guest makes room.
+async fn slot(slots: &Arc<Semaphore>, guests: &Guests) -> Option<OwnedSemaphorePermit> {
+    if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
+        return Some(slot);
+    }
+    if !guests.cut_oldest() {
+        return None;
+    }
+    timeout(ROOM_BOUND, Arc::clone(slots).acquire_owned()).await.ok()?.ok()
+}
+
 /// Serves one connection to its end, or for a short while after shutdown began.
 async fn drive(door: Arc<Door>, stream: TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -74,24 +92,28 @@ async fn drive(door: Arc<Door>, stream: TcpStream) {
     }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(door.config.write_wait));
-    let for_requests = Arc::clone(&door);
+    let guest = door.guests.enter();
+    let for_requests = (Arc::clone(&door), Arc::clone(&guest));
     let service = service_fn(move |request| {
-        let door = Arc::clone(&for_requests);
-        async move { Ok::<_, Infallible>(routes::handle(door, request).await) }
+        let (door, guest) = (Arc::clone(&for_requests.0), Arc::clone(&for_requests.1));
+        async move { Ok::<_, Infallible>(routes::handle(door, guest, request).await) }
     });
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(door.config.head_wait)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_MAX)
         .serve_connection(TokioIo::new(Box::pin(stream)), service)
         .with_upgrades();
-    let mut connection = pin!(connection);
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = &mut connection => result,
+        () = guest.overstays(door.config.guest_wait) => {
+            tracing::debug!("a connection that gave no password is cut");
+            return;
+        }
         () = door.shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            let Ok(result) = timeout(door.config.drain, connection).await else {
+            Pin::new(&mut connection).graceful_shutdown();
+            let Ok(result) = timeout(door.config.drain, &mut connection).await else {
                 tracing::info!("a connection is cut at shutdown");
                 return;
             };
@@ -101,4 +123,15 @@ async fn drive(door: Arc<Door>, stream: TcpStream) {
     if let Err(error) = result {
         tracing::debug!(%error, "a connection to the door ended early");
     }
+    if let Some(parts) = connection.into_parts() {
+        door.shutdown.run_until_cancelled(timeout(LINGER, linger(parts.io.into_inner()))).await;
+    }
+}
+
+/// Takes what the client still sends, until it closes: a socket that is closed with bytes in it is reset, and the client
+/// may lose the answer that tells it why its upload was refused.
+async fn linger(mut stream: Pin<Box<TimeoutStream<TcpStream>>>) {
+    let mut rest = vec![0; 16 * 1024];
+    let _ = stream.shutdown().await;
+    while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}
 }

@@ -92,7 +92,7 @@ async fn cached(door: &Door, way: &Way) -> Result<Cached, FetchError> {
 }
 
 async fn fetch(door: &Door, way: &Way) -> Result<Cached, FetchError> {
-    let request = upstream::get("/doc", way.address, &door.upstream);
+    let request = upstream::get("/doc", way.address, &door.upstream.get());
     let response = upstream::send(way.address, request, &door.tracker).await?;
     if response.status() != StatusCode::OK {
         return Err(FetchError::Status(response.status()));

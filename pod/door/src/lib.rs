@@ -8,7 +8,6 @@
 use std::{io, sync::Arc, time::Duration};
 
 use berth_serve::{ServeLink, ServeState};
-use http::HeaderValue;
 use secrecy::SecretString;
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -19,27 +18,33 @@ mod class;
 mod connections;
 mod document;
 mod events;
+mod guests;
 mod journal;
 mod metrics;
 mod passage;
+mod proof;
 mod proxy;
 mod refusal;
 mod routes;
+mod secrets;
 mod subscription;
 mod upstream;
 
-use auth::Credentials;
+use guests::Guests;
 use journal::Journal;
-pub use metrics::Metrics;
 use passage::Passage;
+use upstream::Authorization;
+
+pub use metrics::Metrics;
+pub use secrets::{SecretError, Secrets};
 
 /// What a door is and its bounds.
 #[derive(Debug, Clone)]
 pub struct DoorConfig {
-    /// Password that callers give, with user name `opencode`.
-    pub password: SecretString,
-    /// Internal password of the opencode behind the door.
-    pub upstream_password: SecretString,
+    /// The password that callers give, with user name `opencode`, and the internal one of the opencode behind the door.
+    pub secrets: Secrets,
+    /// UID of the pod that this is the door of: part of the door's proof of itself.
+    pub pod_uid: Option<String>,
     /// How long a request waits for opencode to start.
     pub start_wait: Duration,
     /// Bytes of events that the journal keeps.
@@ -48,28 +53,37 @@ pub struct DoorConfig {
     pub heartbeat: Duration,
     /// How long a request's head may take to arrive, counted from the end of the one before it.
     pub head_wait: Duration,
+    /// How long a connection may be idle before it has given the password.
+    pub guest_wait: Duration,
     /// How long a client may refuse to take bytes before its connection is cut.
     pub write_wait: Duration,
     /// How long an upload may give no byte before it is cut; downloads are never cut for that.
     pub upload_idle: Duration,
     /// How long requests in flight may go on after shutdown began.
     pub drain: Duration,
-    /// Connections at a time; more are closed at once, and counted.
+    /// Connections at a time. For one more, the oldest that has not given the password makes room; when all have, it is
+    /// closed at once, and counted.
     pub connections: usize,
     /// What the door counts.
     pub metrics: Metrics,
 }
 
 impl DoorConfig {
+    /// The default bounds, and passwords that never change.
+    pub fn new(password: SecretString, internal: SecretString) -> Self {
+        Self::with_secrets(Secrets::fixed(password, internal))
+    }
+
     /// The default bounds.
-    pub fn new(password: SecretString, upstream_password: SecretString) -> Self {
+    pub fn with_secrets(secrets: Secrets) -> Self {
         Self {
-            password,
-            upstream_password,
+            secrets,
+            pod_uid: None,
             start_wait: Duration::from_secs(30),
             ring_bytes: 32 * 1024 * 1024,
             heartbeat: Duration::from_secs(10),
             head_wait: Duration::from_mins(2),
+            guest_wait: Duration::from_secs(10),
             write_wait: Duration::from_mins(1),
             upload_idle: Duration::from_mins(1),
             drain: Duration::from_secs(3),
@@ -83,9 +97,8 @@ impl DoorConfig {
 #[derive(Debug)]
 struct Door {
     config: DoorConfig,
-    credentials: Credentials,
-    /// `Authorization` for opencode.
-    upstream: HeaderValue,
+    guests: Arc<Guests>,
+    upstream: Authorization,
     journal: Journal,
     passage: watch::Receiver<Passage>,
     link: ServeLink,
@@ -105,8 +118,8 @@ pub async fn run(
 ) -> io::Result<()> {
     let (passage_sender, passage) = watch::channel(Passage::Starting);
     let door = Arc::new(Door {
-        credentials: Credentials::new(&config.password),
-        upstream: upstream::basic(&config.upstream_password),
+        guests: Arc::default(),
+        upstream: Authorization::new(&config.secrets),
         journal: Journal::new(config.ring_bytes),
         passage,
         serve: link.state(),
@@ -117,6 +130,8 @@ pub async fn run(
         config,
     });
     door.tracker.spawn(subscription::run(Arc::clone(&door), passage_sender));
+    let secrets = door.config.secrets.clone();
+    door.tracker.spawn(secrets.follow(door.config.metrics.clone(), door.shutdown.clone()));
     let result = connections::accept(listener, &door).await;
     door.shutdown.cancel();
     door.tracker.close();

@@ -32,6 +32,8 @@ pub struct Metrics {
     pub(crate) refused_connections: Counter,
     /// Connections to opencode that could not be made.
     pub(crate) upstream_connect_failures: Counter,
+    /// Files of the door's secret that could not be used, each time they were read.
+    pub(crate) unusable_secrets: Counter,
     /// How long requests waited for opencode that came while it did not answer.
     pub(crate) start_waits: Histogram,
     /// Subscribers that were cut because they fell out of the journal.
@@ -51,6 +53,7 @@ impl Default for Metrics {
             connections: Gauge::default(),
             refused_connections: Counter::default(),
             upstream_connect_failures: Counter::default(),
+            unusable_secrets: Counter::default(),
             start_waits: Histogram::new(WAITS),
             subscribers_cut: Counter::default(),
             dropped_frames: Counter::default(),
@@ -82,6 +85,11 @@ impl Metrics {
             "upstream_connect_failures",
             "Connections to opencode that could not be made",
             &metrics.upstream_connect_failures,
+        );
+        counter(
+            "unusable_secrets",
+            "Files of the door's secret that could not be used",
+            &metrics.unusable_secrets,
         );
         counter(
             "subscribers_cut",

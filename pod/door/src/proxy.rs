@@ -5,14 +5,19 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use berth_wire::problem::ProblemType;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header, request::Parts};
-use http_body_util::BodyExt;
+use berth_serve::ServeState;
+use berth_wire::{door::ExitCause, problem::ProblemType};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
+    request::Parts,
+};
+use http_body_util::{BodyExt, Empty};
 use hyper::{
     body::Incoming,
     upgrade::{self, OnUpgrade},
 };
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::upstream::{self, Sender};
@@ -32,13 +37,20 @@ const END_NOTICED: Duration = Duration::from_secs(1);
 const REFUSED_ROUTE: &str = "Configuration and lifetime of opencode are the sandbox's: change its manifest or its \
     configuration file, or restart it. The door disposes of idle directories by itself.";
 
-/// Headers that belong to one connection (RFC 9110, section 7.6.1, and older practice).
-const HOP_BY_HOP: [HeaderName; 9] = [
+/// Bound on opencode's answer to a preflight.
+const PREFLIGHT_BOUND: Duration = Duration::from_secs(5);
+
+/// What opencode looks at in a preflight.
+const PREFLIGHT_HEADERS: [HeaderName; 3] =
+    [header::ORIGIN, header::ACCESS_CONTROL_REQUEST_METHOD, header::ACCESS_CONTROL_REQUEST_HEADERS];
+
+/// Headers that belong to one connection (RFC 9110, section 7.6.1, and older practice). `Trailer` is none: it tells
+/// the next hop which fields come after the body.
+const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
@@ -107,12 +119,16 @@ pub(crate) async fn forward(
     if class == Class::Forbidden {
         return Err(refuse(ProblemType::RefusedRoute, REFUSED_ROUTE));
     }
-    let (address, mut sender) = connect(door).await?;
+    let (Way { address, boot_id }, mut sender) = connect(door).await?;
     let client = is_websocket(request.headers()).then(|| upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let body = Upload::new(body, door.config.metrics.received_bytes.clone(), door.config.upload_idle);
-    let outgoing = Request::from_parts(outgoing(parts, address, &door.upstream, client.is_some()), body);
-    let mut answer = sender.send_request(outgoing).await.map_err(|error| unanswered(&error))?;
+    let outgoing =
+        Request::from_parts(outgoing(parts, address, &door.upstream.get(), client.is_some()), body);
+    let mut answer = match sender.send_request(outgoing).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(unanswered(door, &boot_id, &error).await),
+    };
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let tunnel = tunnel(client, upgrade::on(&mut answer));
@@ -121,26 +137,63 @@ pub(crate) async fn forward(
         }
         _ => remove_hop_by_hop(answer.headers_mut()),
     }
+    *answer.version_mut() = Version::HTTP_11;
     Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
 }
 
-/// Why a request that was sent has no answer, as an answer.
-fn unanswered(error: &hyper::Error) -> Response<DoorBody> {
+/// Gives opencode's answer to a preflight of an anonymous caller: it takes them without credentials, and gets none.
+pub(crate) async fn preflight(
+    door: &Door,
+    request: &Parts,
+) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let passage = door.passage.borrow().clone();
+    let Passage::Open { address, .. } = passage else { return Err(refuse_closed(door, &passage)) };
+    let mut outgoing = Request::new(Empty::new());
+    *outgoing.method_mut() = Method::OPTIONS;
+    *outgoing.uri_mut() = outgoing_uri(&request.uri);
+    outgoing.headers_mut().insert(header::HOST, upstream::host(address));
+    for name in PREFLIGHT_HEADERS {
+        if let Some(value) = request.headers.get(&name) {
+            outgoing.headers_mut().insert(name, value.clone());
+        }
+    }
+    match timeout(PREFLIGHT_BOUND, upstream::send(address, outgoing, &door.tracker)).await {
+        Ok(Ok(mut answer)) => {
+            remove_hop_by_hop(answer.headers_mut());
+            Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+        }
+        Ok(Err(_)) | Err(_) => Err(refuse(ProblemType::BadGateway, "opencode did not answer.")),
+    }
+}
+
+/// Why a request that was sent has no answer, as an answer. When it has none because opencode ended, the supervisor
+/// says so shortly after.
+async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Response<DoorBody> {
     if UploadStalled::caused(error) {
         return refuse(ProblemType::RequestTimeout, "The request's body stood still for too long.");
     }
-    tracing::warn!(%error, "opencode broke the connection of a request");
-    refuse(ProblemType::BadGateway, "opencode broke the connection. The request may have been carried out.")
+    let source = std::error::Error::source(error).map(ToString::to_string);
+    tracing::warn!(%error, source, "opencode broke the connection of a request");
+    let mut serve = door.serve.clone();
+    let ended = |state: &ServeState| state.last_exit.as_ref().is_some_and(|exit| exit.boot_id == boot_id);
+    let ended = timeout(END_NOTICED, serve.wait_for(ended)).await;
+    let exit = ended.ok().and_then(Result::ok).and_then(|state| state.last_exit.clone());
+    let kind = match exit.as_ref().map(|exit| exit.cause) {
+        Some(ExitCause::Wedged) => ProblemType::Wedged,
+        _ => ProblemType::BadGateway,
+    };
+    let why = exit.map_or_else(|| "opencode broke the connection".to_owned(), |exit| exit.to_string());
+    refuse(kind, format!("{why}. The request may have been carried out."))
 }
 
 /// Connects to opencode, waiting for it to start. A connection that opencode refuses because it has just ended has
 /// carried nothing, so the request waits for the next start.
-async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Upload>), Response<DoorBody>> {
+async fn connect(door: &Door) -> Result<(Way, Sender<Upload>), Response<DoorBody>> {
     let deadline = Instant::now() + door.config.start_wait;
     loop {
         let Way { address, boot_id } = way(door, deadline).await?;
         let error = match upstream::connect(address, &door.tracker).await {
-            Ok(sender) => return Ok((address, sender)),
+            Ok(sender) => return Ok((Way { address, boot_id }, sender)),
             Err(error) => error,
         };
         door.config.metrics.upstream_connect_failures.inc();
@@ -158,7 +211,13 @@ async fn connect(door: &Door) -> Result<(SocketAddr, Sender<Upload>), Response<D
 /// The request's head as opencode gets it.
 fn outgoing(parts: Parts, address: SocketAddr, authorization: &HeaderValue, websocket: bool) -> Parts {
     let Parts { method, uri, mut headers, .. } = parts;
+    let takes_trailers = options(&headers, &header::TE).any(|option| option.eq_ignore_ascii_case("trailers"));
     remove_hop_by_hop(&mut headers);
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    // The door itself says that it goes on, when it begins to read the body.
+    headers.remove(header::EXPECT);
     if websocket {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -185,7 +244,7 @@ fn outgoing_uri(uri: &Uri) -> Uri {
 }
 
 fn names_token(value: &HeaderValue) -> bool {
-    String::from_utf8_lossy(value.as_bytes()).contains(TOKEN_PARAMETER)
+    percent_decode(value.as_bytes()).decode_utf8_lossy().contains(TOKEN_PARAMETER)
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
@@ -196,7 +255,12 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    options(headers, &header::CONNECTION)
+}
+
+/// The members of a list in all headers of this name.
+fn options<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> + use<'a> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
@@ -244,7 +308,8 @@ mod tests {
             .header("connection", "keep-alive, X-Hop")
             .header("x-hop", "1")
             .header("keep-alive", "timeout=5")
-            .header("te", "trailers")
+            .header("te", "gzip;q=0.5")
+            .header("expect", "100-continue")
             .header("upgrade", "h2c")
             .header("referer", "http://door.example/?auth_token=c2VjcmV0")
             .header("accept-encoding", "gzip")
@@ -258,9 +323,21 @@ mod tests {
         assert_eq!(parts.headers["accept-encoding"], "gzip");
         assert_eq!(parts.headers["x-opencode-directory"], "/w");
         assert_eq!(parts.headers.get_all("set-cookie").iter().count(), 2);
-        for gone in ["connection", "x-hop", "keep-alive", "te", "upgrade", "referer"] {
+        for gone in ["connection", "x-hop", "keep-alive", "te", "upgrade", "referer", "expect"] {
             assert!(!parts.headers.contains_key(gone), "{gone}");
         }
+    }
+
+    #[test]
+    fn trailers_are_agreed_on_and_a_token_in_disguise_goes_too() {
+        let request = Request::post("/a")
+            .header("te", "deflate, Trailers")
+            .header("trailer", "x-sum")
+            .header("referer", "http://door.example/?auth%5Ftoken=c2VjcmV0");
+        let parts = pass(request.body(()).unwrap());
+        assert_eq!(parts.headers["te"], "trailers");
+        assert_eq!(parts.headers["trailer"], "x-sum");
+        assert!(!parts.headers.contains_key("referer"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_wire::{api::SandboxPhase, door::DoorState, problem::ProblemType};
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -13,17 +13,30 @@ use crate::{
     body::Download,
     document,
     events::{self, Scope},
+    guests::Guest,
     metrics::Route,
     passage::Passage,
-    proxy,
+    proof, proxy,
     refusal::{DoorBody, json, refuse},
 };
 
 /// Answers one request.
-pub(crate) async fn handle(door: Arc<Door>, request: Request<Incoming>) -> Response<Download> {
+pub(crate) async fn handle(
+    door: Arc<Door>,
+    guest: Arc<Guest>,
+    request: Request<Incoming>,
+) -> Response<Download> {
+    let _busy = guest.busy();
     let (begun, method, path) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
     let route = route(&method, &path);
-    let response = dispatch(&door, request).await.unwrap_or_else(|refusal| refusal);
+    let caller = door.config.secrets.held().credentials.caller(request.headers(), request.uri().query());
+    if caller == Caller::Authenticated {
+        guest.is_known();
+    }
+    let response = match ambiguous(&request) {
+        Some(refusal) => refusal,
+        None => dispatch(&door, caller, request).await.unwrap_or_else(|refusal| refusal),
+    };
     let (status, elapsed_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
     tracing::debug!(%method, path, status, elapsed_ms, "the door answers");
     let refused = response.extensions().get::<ProblemType>().copied();
@@ -46,14 +59,30 @@ fn is_own(path: &str) -> bool {
     path.strip_prefix("/berth").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Refuses a request with two lengths: some other hop may have read it by the other one.
+fn ambiguous(request: &Request<Incoming>) -> Option<Response<DoorBody>> {
+    let headers = request.headers();
+    if !headers.contains_key(header::TRANSFER_ENCODING) || !headers.contains_key(header::CONTENT_LENGTH) {
+        return None;
+    }
+    let mut refusal =
+        refuse(ProblemType::InvalidHeader, "Content-Length and Transfer-Encoding exclude each other.");
+    refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Some(refusal)
+}
+
 async fn dispatch(
     door: &Arc<Door>,
+    caller: Caller,
     request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let get = request.method() == Method::GET;
-    let caller = door.credentials.caller(request.headers(), request.uri().query());
     match (request.uri().path(), caller) {
         ("/doc", Caller::Anonymous) if get => Ok(document::probe(door)),
+        (proof::PATH, _) if request.method() == Method::POST => proof::serve(door, request.into_body()).await,
+        (path, Caller::Anonymous) if request.method() == Method::OPTIONS && !is_own(path) => {
+            proxy::preflight(door, &request.into_parts().0).await
+        }
         (_, Caller::Anonymous | Caller::Rejected) => {
             door.config.metrics.authentication_failures.inc();
             Err(unauthorized(caller))
@@ -72,8 +101,8 @@ async fn dispatch(
         (path, Caller::Authenticated) if is_own(path) => {
             Err(refuse(ProblemType::NotFound, "The door has GET /berth/state and nothing else here."))
         }
-        (_, Caller::Authenticated) if request.method() == Method::CONNECT => {
-            Err(refuse(ProblemType::MethodNotAllowed, "The door is no tunnel."))
+        (_, Caller::Authenticated) if [Method::CONNECT, Method::TRACE].contains(request.method()) => {
+            Err(refuse(ProblemType::MethodNotAllowed, "The door is no tunnel, and repeats no request."))
         }
         (_, Caller::Authenticated) => proxy::forward(door, request).await,
     }

@@ -224,9 +224,30 @@ fn keep(door: &Door, data: String) {
     }
 }
 
-/// Opens the stream and waits for its first event.
+/// Opens the stream and waits for its first event. An opencode that was started before the internal password changed
+/// still wants the one before.
 async fn subscribe(door: &Door, address: SocketAddr) -> Result<SseReader, SubscribeError> {
-    let mut request = upstream::get("/global/event", address, &door.upstream);
+    let mut refused = SubscribeError::Answer(StatusCode::UNAUTHORIZED);
+    for password in &door.config.secrets.held().internal {
+        let authorization = upstream::basic(password);
+        match subscribe_with(door, address, &authorization).await {
+            Ok(events) => {
+                door.upstream.set(authorization);
+                return Ok(events);
+            }
+            Err(error @ SubscribeError::Answer(StatusCode::UNAUTHORIZED)) => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
+
+async fn subscribe_with(
+    door: &Door,
+    address: SocketAddr,
+    authorization: &HeaderValue,
+) -> Result<SseReader, SubscribeError> {
+    let mut request = upstream::get("/global/event", address, authorization);
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let answer = timeout(CONNECT_BOUND, upstream::send(address, request, &door.tracker)).await;
     let response = answer.map_err(|_| SubscribeError::Timeout)?.map_err(SubscribeError::Upstream)?;

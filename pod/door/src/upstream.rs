@@ -15,8 +15,10 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_util::task::TaskTracker;
+
+use crate::Secrets;
 
 /// User name that opencode and the door expect.
 pub(crate) const USER: &str = "opencode";
@@ -33,6 +35,25 @@ pub(crate) enum UpstreamError {
     /// The request may or may not have been carried out.
     #[error("opencode broke the connection before it answered")]
     Exchange(#[source] hyper::Error),
+}
+
+/// `Authorization` for the opencode that runs now: the one that its event stream was opened with.
+#[derive(Debug)]
+pub(crate) struct Authorization(watch::Sender<HeaderValue>);
+
+impl Authorization {
+    pub(crate) fn new(secrets: &Secrets) -> Self {
+        let first = secrets.held().internal.first().map_or(HeaderValue::from_static(""), basic);
+        Self(watch::Sender::new(first))
+    }
+
+    pub(crate) fn get(&self) -> HeaderValue {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn set(&self, value: HeaderValue) {
+        self.0.send_replace(value);
+    }
 }
 
 /// Takes one request over a connection of its own.

@@ -6,9 +6,13 @@ mod class;
 #[cfg(test)]
 mod events;
 #[cfg(test)]
+mod hop;
+#[cfg(test)]
 mod killed_supervisor;
 #[cfg(test)]
 mod proxy;
+#[cfg(test)]
+mod raw;
 #[cfg(test)]
 mod real_opencode;
 #[cfg(test)]

@@ -271,7 +271,11 @@ async fn connections_and_slow_heads_are_bounded() {
     })
     .await;
     let mut slow = TcpStream::connect(door.address).await.unwrap();
-    slow.write_all(b"GET / HT").await.unwrap();
+    let token = base64(&format!("opencode:{PASSWORD}"));
+    let known =
+        format!("GET /berth/state HTTP/1.1\r\nhost: x\r\nauthorization: Basic {token}\r\n\r\nGET / HT");
+    slow.write_all(known.as_bytes()).await.unwrap();
+    within("answer", slow.read_u8()).await.unwrap();
     let over = client().get(door.url("/doc")).send().await;
     assert!(over.is_err(), "{over:?}");
     let mut rest = Vec::new();
