@@ -73,6 +73,10 @@ pub enum ExitCause {
     NeverStarted,
     /// It could not be started, or never said that it listens.
     StartFailed,
+    /// The kernel killed it, since its container used more memory than it may.
+    OutOfMemory,
+    /// Its supervisor died and took it along, so nobody saw how it ended.
+    SupervisorLost,
 }
 
 /// Events that the door adds to opencode's.
@@ -111,6 +115,15 @@ pub enum DoorEvent {
         signal: Option<i32>,
         /// What ended it.
         cause: ExitCause,
+    },
+    /// The kernel killed processes beside opencode, tools for instance, since the container used more memory than it
+    /// may. opencode lives on.
+    #[serde(rename = "berth.tool.out_of_memory")]
+    ToolOutOfMemory {
+        /// Names the run of opencode.
+        boot_id: String,
+        /// How many were killed since the event of this kind before.
+        count: u64,
     },
 }
 

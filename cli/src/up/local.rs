@@ -160,7 +160,7 @@ impl Follow {
     async fn next(&mut self) -> LocalEvent {
         loop {
             let state = self.state.borrow_and_update().clone();
-            if let Some(exit) = state.last_exit.filter(|exit| exit.boot > self.exited) {
+            if let Some(exit) = state.exits.into_iter().find(|exit| exit.boot > self.exited) {
                 self.exited = exit.boot;
                 return LocalEvent::OpencodeExited { sandbox: self.sandbox.clone(), exit };
             }
@@ -336,7 +336,7 @@ fn follow(sandbox: &LocalSandbox) -> Follow {
     let state = sandbox.watch();
     let (exited, ready) = {
         let state = state.borrow();
-        (state.last_exit.as_ref().map_or(0, |exit| exit.boot), state.boot)
+        (state.last_exit().map_or(0, |exit| exit.boot), state.boot)
     };
     Follow { sandbox: sandbox.address().name.clone(), state, exited, ready }
 }

@@ -189,7 +189,7 @@ impl LocalSandbox {
 }
 
 fn why(state: &ServeState, bound: Duration) -> String {
-    match &state.last_exit {
+    match state.last_exit() {
         Some(exit) if exit.output_tail.trim().is_empty() => exit.to_string(),
         Some(exit) => format!("{exit}; the end of its output:\n{}", exit.output_tail.trim_end()),
         None => format!("opencode does not answer after {} s", bound.as_secs()),

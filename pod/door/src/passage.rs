@@ -16,7 +16,6 @@ pub(crate) enum Passage {
         boot_id: String,
     },
     /// opencode does not answer and is being ended: requests are refused.
-    #[expect(dead_code, reason = "told by the supervisor once it notices")]
     Wedged,
     /// opencode is of a version that Berth does not speak: requests are refused.
     Unsupported(String),

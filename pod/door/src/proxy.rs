@@ -104,7 +104,7 @@ pub(crate) fn refuse_closed(door: &Door, passage: &Passage) -> Response<DoorBody
             refuse(ProblemType::UnsupportedVersion, detail)
         }
         Passage::Starting | Passage::Open { .. } => {
-            let last_exit = door.serve.borrow().last_exit.as_ref().map(ToString::to_string);
+            let last_exit = door.serve.borrow().last_exit().map(ToString::to_string);
             refuse(ProblemType::Starting, last_exit.unwrap_or_else(|| "Ask again in a moment.".to_owned()))
         }
     }
@@ -175,9 +175,9 @@ async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Respons
     let source = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(%error, source, "opencode broke the connection of a request");
     let mut serve = door.serve.clone();
-    let ended = |state: &ServeState| state.last_exit.as_ref().is_some_and(|exit| exit.boot_id == boot_id);
+    let ended = |state: &ServeState| state.last_exit().is_some_and(|exit| exit.boot_id == boot_id);
     let ended = timeout(END_NOTICED, serve.wait_for(ended)).await;
-    let exit = ended.ok().and_then(Result::ok).and_then(|state| state.last_exit.clone());
+    let exit = ended.ok().and_then(Result::ok).and_then(|state| state.last_exit().cloned());
     let kind = match exit.as_ref().map(|exit| exit.cause) {
         Some(ExitCause::Wedged) => ProblemType::Wedged,
         _ => ProblemType::BadGateway,

@@ -135,6 +135,6 @@ fn state(door: &Door) -> DoorState {
         version: serve.version.clone(),
         epoch: current.epoch,
         seq: current.seq,
-        last_exit: serve.last_exit.as_ref().map(ToString::to_string),
+        last_exit: serve.last_exit().map(ToString::to_string),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use berth_serve::{ServePhase, ServeState};
+use berth_serve::{Exit, ServePhase, ServeState};
 use berth_wire::{
     door::DoorEvent,
     sse::{SseError, SseReader},
@@ -61,7 +61,7 @@ enum SubscribeError {
 pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
     let serve = door.serve.clone();
     // An exit from before the door's start belongs to no epoch of its journal.
-    let reported = serve.borrow().last_exit.as_ref().map(|exit| exit.boot_id.clone());
+    let reported = Reported::of(&serve.borrow());
     let subscription = Subscription { door: &door, passage, serve, followed: None, reported, pause: PAUSE };
     tokio::select! {
         () = subscription.run() => {}
@@ -75,8 +75,8 @@ struct Subscription<'a> {
     serve: watch::Receiver<ServeState>,
     /// The run that was subscribed to last.
     followed: Option<String>,
-    /// The run whose end was journaled last.
-    reported: Option<String>,
+    /// What of the supervisor's state was journaled.
+    reported: Reported,
     /// Pause before the next subscription to the same run.
     pause: Duration,
 }
@@ -111,20 +111,19 @@ impl Subscription<'_> {
         timeout(pause, over).await.map_or(true, |over| over.is_ok())
     }
 
-    /// Journals the end of a run, once.
+    /// Journals the ends of runs and the kills of tools, each once.
     fn report_exit(&mut self, state: &ServeState) {
-        let Some(exit) = &state.last_exit else { return };
-        if self.reported.as_ref() == Some(&exit.boot_id) {
-            return;
+        self.report_tools(state);
+        for event in self.reported.exits(state) {
+            self.door.journal.append(Frame::own(&event));
         }
-        self.reported = Some(exit.boot_id.clone());
-        self.door.journal.append(Frame::own(&DoorEvent::ServeExited {
-            boot: exit.boot,
-            boot_id: exit.boot_id.clone(),
-            exit: exit.exit,
-            signal: exit.signal,
-            cause: exit.cause,
-        }));
+    }
+
+    /// Journals the kills of tools alone: a run's end comes after everything that it said.
+    fn report_tools(&mut self, state: &ServeState) {
+        if let Some(event) = self.reported.tools(state) {
+            self.door.journal.append(Frame::own(&event));
+        }
     }
 
     /// Subscribes and journals until the stream ends.
@@ -148,9 +147,13 @@ impl Subscription<'_> {
                     is_open = true;
                     self.passage.send_replace(Passage::Open { address, boot_id: state.boot_id.clone() });
                 }
-                ended = ends(&mut self.serve, &state.boot_id), if drained.is_none() => {
-                    self.passage.send_replace(closed(&ended));
-                    drained = Some(Instant::now() + DRAIN);
+                supervised = self.serve.changed(), if drained.is_none() => {
+                    let now = now(&mut self.serve, supervised.is_ok());
+                    self.report_tools(&now);
+                    if is_over(&now, &state.boot_id) {
+                        self.passage.send_replace(closed(&now));
+                        drained = Some(Instant::now() + DRAIN);
+                    }
                 }
                 () = sleep_until(drained.unwrap_or_else(Instant::now)), if drained.is_some() => {
                     tracing::warn!(boot = state.boot, "the event stream of an ended opencode does not end");
@@ -191,22 +194,60 @@ impl Subscription<'_> {
     }
 }
 
+/// What of a supervisor's state was journaled. States may be missed in between, so each tells more than what was new
+/// in it.
+#[derive(Debug, PartialEq, Eq)]
+struct Reported {
+    /// The newest run whose end was.
+    exit: Option<String>,
+    /// The supervisor, and its count of tools that were killed for memory.
+    tools: (String, u64),
+}
+
+impl Reported {
+    fn of(state: &ServeState) -> Self {
+        let exit = state.last_exit().map(|exit| exit.boot_id.clone());
+        Self { exit, tools: (state.instance.clone(), state.tool_oom_kills) }
+    }
+
+    /// Tools that were killed since.
+    fn tools(&mut self, state: &ServeState) -> Option<DoorEvent> {
+        let known = if self.tools.0 == state.instance { self.tools.1 } else { 0 };
+        self.tools = (state.instance.clone(), state.tool_oom_kills);
+        let count = state.tool_oom_kills.checked_sub(known).filter(|count| *count > 0)?;
+        Some(DoorEvent::ToolOutOfMemory { boot_id: state.boot_id.clone(), count })
+    }
+
+    /// Runs that ended since, oldest first.
+    fn exits(&mut self, state: &ServeState) -> Vec<DoorEvent> {
+        let told = |exit: &Exit| DoorEvent::ServeExited {
+            boot: exit.boot,
+            boot_id: exit.boot_id.clone(),
+            exit: exit.exit,
+            signal: exit.signal,
+            cause: exit.cause,
+        };
+        let exits = state.exits_after(self.exit.as_deref()).map(told).collect();
+        self.exit = state.last_exit().map(|exit| exit.boot_id.clone()).or_else(|| self.exit.take());
+        exits
+    }
+}
+
 /// The passage while opencode does not answer.
 fn closed(state: &ServeState) -> Passage {
-    let unsupported = state.last_exit.as_ref().and_then(|exit| exit.unsupported.clone());
+    let unsupported = state.last_exit().and_then(|exit| exit.unsupported.clone());
     match (state.phase, unsupported) {
         (ServePhase::Stopped, _) => Passage::Stopped,
+        (ServePhase::Wedged, _) => Passage::Wedged,
         (ServePhase::Starting | ServePhase::Ready, Some(seen)) => Passage::Unsupported(seen),
         (ServePhase::Starting | ServePhase::Ready, None) => Passage::Starting,
     }
 }
 
-/// Waits until that run is over, or its supervisor is gone, and gives the state then.
-async fn ends(serve: &mut watch::Receiver<ServeState>, boot_id: &str) -> ServeState {
-    match serve.wait_for(|state| is_over(state, boot_id)).await.map(|state| state.clone()) {
-        Ok(state) => state,
-        Err(_) => ServeState { phase: ServePhase::Stopped, ..serve.borrow().clone() },
-    }
+/// The state after a change, which may be that its supervisor is gone.
+fn now(serve: &mut watch::Receiver<ServeState>, supervised: bool) -> ServeState {
+    let state = serve.borrow_and_update().clone();
+    if supervised { state } else { ServeState { phase: ServePhase::Stopped, ..state } }
 }
 
 fn is_over(state: &ServeState, boot_id: &str) -> bool {

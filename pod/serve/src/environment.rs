@@ -5,9 +5,9 @@ use std::{
     ffi::{OsStr, OsString},
 };
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 
-use crate::{ConfigHome, ServeConfig, StartError};
+use crate::{ConfigHome, ServeConfig, StartError, process::Marks};
 
 /// Names that are passed on from the calling program's environment, besides `LC_*`.
 pub const INHERITED: [&str; 19] = [
@@ -52,7 +52,11 @@ pub(crate) fn check(config: &ServeConfig) -> Result<(), StartError> {
 }
 
 /// The whole environment: inherited names, then the XDG directories, then what was configured, then our own.
-pub(crate) fn build(config: &ServeConfig, identity: &str, boot_id: &str) -> BTreeMap<OsString, OsString> {
+pub(crate) fn build(
+    config: &ServeConfig,
+    password: &SecretString,
+    marks: Marks<'_>,
+) -> BTreeMap<OsString, OsString> {
     let mut environment: BTreeMap<OsString, OsString> = config
         .inherited
         .iter()
@@ -71,9 +75,9 @@ pub(crate) fn build(config: &ServeConfig, identity: &str, boot_id: &str) -> BTre
     ];
     environment.extend(directories.map(|(name, path)| (name.into(), path.into())));
     environment.extend(config.environment.iter().map(|(name, value)| (name.into(), value.into())));
-    environment.insert(MARKER.into(), identity.into());
-    environment.insert(BOOT_MARKER.into(), boot_id.into());
-    environment.insert(PASSWORD.into(), config.password.expose_secret().into());
+    environment.insert(MARKER.into(), marks.identity.into());
+    environment.insert(BOOT_MARKER.into(), marks.boot_id.into());
+    environment.insert(PASSWORD.into(), password.expose_secret().into());
     environment
 }
 
@@ -98,6 +102,10 @@ mod tests {
         ServeConfig::new("/opencode", "/work", "/data", "ours".into(), inherited)
     }
 
+    fn built(config: &ServeConfig) -> BTreeMap<OsString, OsString> {
+        build(config, &"ours".into(), Marks { identity: "mark", boot_id: "boot" })
+    }
+
     fn get<'a>(environment: &'a BTreeMap<OsString, OsString>, name: &str) -> Option<&'a str> {
         environment.get(OsStr::new(name)).map(|value| value.to_str().unwrap())
     }
@@ -106,7 +114,7 @@ mod tests {
     fn only_named_variables_pass_and_ours_win() {
         let mut config = config();
         config.environment.insert("OPENCODE_PURE".to_owned(), "1".to_owned());
-        let environment = build(&config, "mark", "boot");
+        let environment = built(&config);
         assert_eq!(get(&environment, "PATH"), Some("/bin"));
         assert_eq!(get(&environment, "LC_ALL"), Some("C"));
         assert_eq!(get(&environment, "BERTH_TOKEN"), None);
@@ -122,7 +130,7 @@ mod tests {
     #[test]
     fn the_configuration_directory_can_be_the_users() {
         let config = ServeConfig { config_home: ConfigHome::At("/home/me/.config".into()), ..config() };
-        assert_eq!(get(&build(&config, "mark", "boot"), "XDG_CONFIG_HOME"), Some("/home/me/.config"));
+        assert_eq!(get(&built(&config), "XDG_CONFIG_HOME"), Some("/home/me/.config"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ const COMMANDS: usize = 16;
 
 /// How long a supervisor may take to say that it heard a command. What was asked for then takes as long as it takes:
 /// see [`ServeState`].
-const HEARD: Duration = Duration::from_secs(5);
+const HEARD: Duration = Duration::from_secs(10);
 
 /// Why opencode is started again though it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -11,35 +11,17 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use secrecy::SecretString;
 use tokio::{
     process::{Child, Command},
     task::JoinSet,
     time::timeout,
 };
 
-use crate::{
-    ServeConfig, environment,
-    health::{self, Unsupported},
-    log_file,
-    output::Output,
-};
+use crate::{ServeConfig, environment, health, log_file, output::Output};
 
 /// How long the rest of the output is waited for after the end. A tool that lives on may hold the pipe open.
 const DRAIN: Duration = Duration::from_millis(500);
-
-/// How long a killed process may take to be gone. Longer means that it hangs in the kernel.
-const KILL_BOUND: Duration = Duration::from_secs(10);
-
-/// Why a start came to nothing though the process lives.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotReady {
-    /// It did not answer in time.
-    #[error("it did not answer within {} s", .0.as_secs())]
-    Timeout(Duration),
-    /// It answers, but is not what Berth speaks to.
-    #[error("Berth speaks to opencode 1.15 to 1.18, and found {0}")]
-    Unsupported(String),
-}
 
 /// What an answering opencode said of itself.
 #[derive(Debug)]
@@ -48,6 +30,15 @@ pub(crate) struct Ready {
     pub(crate) address: SocketAddr,
     /// Its version.
     pub(crate) version: String,
+}
+
+/// Names one run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Marks<'a> {
+    /// Of the data directory.
+    pub(crate) identity: &'a str,
+    /// Of the run.
+    pub(crate) boot_id: &'a str,
 }
 
 /// A running opencode; killed when it is dropped.
@@ -61,13 +52,14 @@ pub(crate) struct Process {
 impl Process {
     /// Spawns opencode on a free port of the loopback interface. Its own `--port 0` is no choice: it takes port 4096
     /// when that is free (measured on opencode 1.18.33).
-    pub(crate) fn spawn(config: &ServeConfig, identity: &str, boot_id: &str) -> io::Result<Self> {
+    pub(crate) fn spawn(config: &ServeConfig, password: &SecretString, marks: Marks<'_>) -> io::Result<Self> {
         let output = Output::open(log_file(&config.data))?;
+        let port = config.port.map_or_else(free_port, Ok)?;
         let mut child = Command::new(&config.program)
-            .args(["serve", "--hostname", "127.0.0.1", "--port", &free_port()?.to_string()])
+            .args(["serve", "--hostname", "127.0.0.1", "--port", &port.to_string()])
             .current_dir(&config.directory)
             .env_clear()
-            .envs(environment::build(config, identity, boot_id))
+            .envs(environment::build(config, password, marks))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -103,18 +95,8 @@ impl Process {
             .ok()
     }
 
-    /// Ends it: TERM, then KILL after `grace`.
-    pub(crate) async fn end(&mut self, grace: Duration) -> Option<ExitStatus> {
-        self.signal(Signal::SIGTERM);
-        if let Ok(status) = timeout(grace, self.wait()).await {
-            return status;
-        }
-        tracing::info!("opencode did not end when asked to and is killed");
-        self.signal(Signal::SIGKILL);
-        timeout(KILL_BOUND, self.wait()).await.ok().flatten()
-    }
-
-    fn signal(&self, signal: Signal) {
+    /// Sends a signal, if it still lives.
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok())
             && let Err(error) = kill(Pid::from_raw(pid), signal)
         {
@@ -130,18 +112,12 @@ impl Process {
     }
 }
 
-/// Waits until the opencode behind `output` listens and answers.
-pub(crate) async fn ready(output: Output, config: &ServeConfig) -> Result<Ready, NotReady> {
-    let answer = async {
-        let address = output.address().await;
-        let version = health::wait(address, &config.password, config.timings.health).await?;
-        Ok(Ready { address, version })
-    };
-    match timeout(config.timings.start, answer).await {
-        Ok(Ok(ready)) => Ok(ready),
-        Ok(Err(Unsupported { seen })) => Err(NotReady::Unsupported(seen)),
-        Err(_) => Err(NotReady::Timeout(config.timings.start)),
-    }
+/// Waits until the opencode behind `output` listens and answers; the error is what it is when Berth does not speak to
+/// it, in words. The caller bounds it.
+pub(crate) async fn ready(output: Output, password: SecretString, bound: Duration) -> Result<Ready, String> {
+    let address = output.address().await;
+    let version = health::wait(address, &password, bound).await?;
+    Ok(Ready { address, version })
 }
 
 fn free_port() -> io::Result<u16> {

@@ -1,22 +1,25 @@
-//! The life of the supervision: prepare, then run after run until it is stopped. IO.
+//! Does what the [`Life`] of a supervision asks for, and tells it what happened. IO.
 
-use std::{ffi::OsStr, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, time::Duration};
+use std::{ffi::OsStr, io, os::unix::process::ExitStatusExt, path::Path, pin::Pin, process::ExitStatus};
 
-use berth_wire::door::ExitCause;
-use jiff::Timestamp;
+use nix::sys::signal::Signal;
+use secrecy::SecretString;
 use tokio::{
     fs,
-    sync::watch,
-    time::{Instant, sleep},
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::{
-    Exit, ServeConfig, ServePhase, ServeState, StartError, Timings, environment, identity,
+    ServeConfig, ServePhase, ServeState, StartError, admission, environment, health, identity,
+    life::{Death, Effect, Input, Life},
+    link::Heard,
     lock::{DataLock, LockError},
+    oom::{self, Ledger},
     orphans,
-    process::{self, NotReady, Process},
+    process::{self, Marks, Process, Ready},
+    report::{self, End},
     watchdog::Watchdog,
 };
 
@@ -26,14 +29,6 @@ pub(crate) struct Prepared {
     config: ServeConfig,
     identity: String,
     _lock: DataLock,
-}
-
-/// Why a run ended, and how long it was healthy.
-struct Ended {
-    cause: ExitCause,
-    status: Option<ExitStatus>,
-    failure: Option<NotReady>,
-    healthy_for: Duration,
 }
 
 /// Checks the configuration, takes the data directory and ends what a predecessor left on it.
@@ -66,205 +61,235 @@ impl Prepared {
     }
 
     /// Runs opencode again and again until `stop`. The lock is given back when this returns.
-    pub(crate) async fn run(self, state: watch::Sender<ServeState>, stop: CancellationToken) {
-        let mut backoff = Backoff::new(&self.config.timings);
-        while !stop.is_cancelled() {
-            let healthy_for = self.run_once(&state, &stop).await;
-            if stop.is_cancelled() {
-                break;
+    pub(crate) async fn run(
+        self,
+        state: watch::Sender<ServeState>,
+        commands: mpsc::Receiver<Heard>,
+        stop: CancellationToken,
+    ) {
+        let (life, effects) = Life::begin(self.config.timings);
+        let runner = Runner {
+            prepared: self,
+            life,
+            state,
+            commands,
+            stop,
+            run: None,
+            watchdog: None,
+            question: None,
+            end: None,
+            memory: Ledger::default(),
+        };
+        runner.run(effects).await;
+    }
+}
+
+/// Something that somebody was asked, and that has not been answered yet.
+type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+enum Answer {
+    Allowed,
+    Ready(Result<Ready, String>),
+    Health(bool),
+}
+
+/// A process.
+struct Run {
+    process: Process,
+    password: SecretString,
+    /// We sent SIGKILL.
+    killed: bool,
+}
+
+struct Runner {
+    prepared: Prepared,
+    life: Life,
+    state: watch::Sender<ServeState>,
+    commands: mpsc::Receiver<Heard>,
+    stop: CancellationToken,
+    run: Option<Run>,
+    /// Guards the run from before its start until all of it is gone.
+    watchdog: Option<Watchdog>,
+    /// The one question that waits for its answer.
+    question: Option<Question>,
+    /// How the run ended that is not recorded yet.
+    end: Option<End>,
+    memory: Ledger,
+}
+
+impl Runner {
+    async fn run(mut self, effects: Vec<Effect>) {
+        self.apply(effects).await;
+        while !self.life.is_over() {
+            let input = self.next().await;
+            let effects = self.life.step(Instant::now(), input);
+            self.publish_phase();
+            self.apply(effects).await;
+        }
+        self.publish_phase();
+    }
+
+    /// The next thing that happens.
+    async fn next(&mut self) -> Input {
+        let deadline = self.life.deadline();
+        tokio::select! {
+            status = exit(&mut self.run) => self.exited(status).await,
+            answer = answer(&mut self.question) => self.answered(answer),
+            Some(Heard { command, heard }) = self.commands.recv() => {
+                tracing::info!(?command, "the supervisor was asked for a change");
+                // Who asked may have gone.
+                let _ = heard.send(());
+                Input::Command(command)
             }
-            let pause = backoff.pause(healthy_for);
-            tracing::warn!(pause_ms = pause.as_millis(), "opencode is started again after a pause");
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = stop.cancelled() => {}
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Input::Tick,
+            () = self.stop.cancelled(), if !self.life.is_ending() => Input::Shutdown,
+        }
+    }
+
+    /// The process is no more: looks how it ended.
+    async fn exited(&mut self, status: Option<ExitStatus>) -> Input {
+        self.question = None;
+        let Some(run) = self.run.take() else { return Input::Tick };
+        let signal = status.and_then(|status| status.signal());
+        let by_others = signal == Some(Signal::SIGKILL as i32) && !run.killed;
+        let (out_of_memory, tools) = self.memory.ended(oom::count().await, by_others);
+        report::tools_killed(&self.state, tools);
+        let output_tail = run.process.drain().await;
+        self.end = Some(End { status, output_tail, detail: None });
+        Input::Exited(Death { signal, out_of_memory })
+    }
+
+    fn answered(&mut self, answer: Answer) -> Input {
+        self.question = None;
+        match answer {
+            Answer::Allowed => Input::Allowed,
+            Answer::Ready(Ok(ready)) => {
+                report::ready(&self.state, ready);
+                Input::Answered
+            }
+            Answer::Ready(Err(seen)) => Input::Unsupported(seen),
+            Answer::Health(true) => {
+                report::tools_killed(&self.state, self.memory.answered());
+                Input::Health(true)
+            }
+            Answer::Health(false) => Input::Health(false),
+        }
+    }
+
+    /// Does all of it, and what comes of it.
+    async fn apply(&mut self, effects: Vec<Effect>) {
+        let mut due = std::collections::VecDeque::from(effects);
+        while let Some(effect) = due.pop_front() {
+            match effect {
+                Effect::Ask => self.ask(),
+                Effect::Spawn => {
+                    let input = self.spawn().await;
+                    due.extend(self.life.step(Instant::now(), input));
+                }
+                Effect::Check => self.check().await,
+                Effect::Terminate => self.signal(Signal::SIGTERM),
+                Effect::Kill => self.signal(Signal::SIGKILL),
+                Effect::Record { cause, failure } => {
+                    let end = self.end.take().unwrap_or_default();
+                    report::exit(&self.state, cause, failure, end);
+                    self.clear().await;
+                }
+            }
+            self.publish_phase();
+        }
+    }
+
+    fn ask(&mut self) {
+        let wait_for = self.prepared.config.wait_for.clone();
+        self.question = Some(Box::pin(async move {
+            admission::wait(wait_for).await;
+            Answer::Allowed
+        }));
+    }
+
+    /// Starts a process under a watchdog.
+    async fn spawn(&mut self) -> Input {
+        let boot_id = report::boot(&self.state);
+        let (config, identity) = (&self.prepared.config, &self.prepared.identity);
+        let path = config.inherited.get(OsStr::new("PATH"));
+        self.memory.begin(oom::count().await);
+        self.watchdog = Some(Watchdog::start(&boot_id, path.map(AsRef::as_ref)));
+        let spawned = config.password.read().map_err(|error| unreadable(&error)).and_then(|password| {
+            let process = Process::spawn(config, &password, Marks { identity, boot_id: &boot_id });
+            process
+                .map(|process| (process, password))
+                .map_err(|error| format!("the binary cannot be run: {error}"))
+        });
+        match spawned {
+            Ok((process, password)) => {
+                self.state.send_modify(|state| state.pid = process.pid());
+                let ready =
+                    process::ready(process.output().clone(), password.clone(), config.timings.start_health);
+                self.question = Some(Box::pin(async move { Answer::Ready(ready.await) }));
+                self.run = Some(Run { process, password, killed: false });
+                Input::Spawned { boot_id }
+            }
+            Err(detail) => {
+                self.end = Some(End { detail: Some(detail), ..End::default() });
+                Input::SpawnFailed
             }
         }
-        state.send_modify(|state| state.phase = ServePhase::Stopped);
     }
 
-    /// One run with nothing left of it, under a watchdog all along; gives how long it was healthy.
-    async fn run_once(&self, state: &watch::Sender<ServeState>, stop: &CancellationToken) -> Duration {
-        let boot_id = publish_boot(state);
-        let path = self.config.inherited.get(OsStr::new("PATH"));
-        let watchdog = Watchdog::start(&boot_id, path.map(AsRef::as_ref));
-        let healthy_for = self.run_process(&boot_id, state, stop).await;
-        orphans::sweep(&self.identity, self.config.timings.orphan_grace).await;
-        watchdog.stop().await;
-        healthy_for
+    async fn check(&mut self) {
+        self.memory.seen(oom::count().await);
+        let (Some(run), Some(address)) = (&self.run, self.state.borrow().address) else { return };
+        let (password, bound) = (run.password.clone(), self.prepared.config.timings.health);
+        self.question =
+            Some(Box::pin(async move { Answer::Health(health::check(address, &password, bound).await) }));
     }
 
-    /// One process, from spawn to end; gives how long it was healthy.
-    async fn run_process(
-        &self,
-        boot_id: &str,
-        state: &watch::Sender<ServeState>,
-        stop: &CancellationToken,
-    ) -> Duration {
-        let mut process = match Process::spawn(&self.config, &self.identity, boot_id) {
-            Ok(process) => process,
-            Err(error) => {
-                publish_spawn_error(state, &error);
-                return Duration::ZERO;
+    fn signal(&mut self, signal: Signal) {
+        self.question = None;
+        if let Some(run) = &mut self.run {
+            run.killed |= signal == Signal::SIGKILL;
+            run.process.signal(signal);
+        }
+    }
+
+    /// Ends what is left of a run. A process that hangs in the kernel is left behind by a shutdown only.
+    async fn clear(&mut self) {
+        self.run = None;
+        orphans::sweep(&self.prepared.identity, self.prepared.config.timings.orphan_grace).await;
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.stop().await;
+        }
+    }
+
+    fn publish_phase(&self) {
+        let phase = self.life.phase();
+        self.state.send_if_modified(|state| {
+            let changed = state.phase != phase;
+            state.phase = phase;
+            if phase != ServePhase::Ready {
+                state.address = None;
             }
-        };
-        state.send_modify(|state| state.pid = process.pid());
-        let ended = self.attend(&mut process, state, stop).await;
-        let output_tail = process.drain().await;
-        let healthy_for = ended.healthy_for;
-        publish_exit(state, ended, output_tail);
-        healthy_for
-    }
-
-    /// Follows a process to its end.
-    async fn attend(
-        &self,
-        process: &mut Process,
-        state: &watch::Sender<ServeState>,
-        stop: &CancellationToken,
-    ) -> Ended {
-        let grace = self.config.timings.grace;
-        let output = process.output().clone();
-        let ready = tokio::select! {
-            status = process.wait() => return Ended::unready(ExitCause::StartFailed, status, None),
-            () = stop.cancelled() => {
-                publish_stopping(state);
-                return Ended::unready(ExitCause::Stopped, process.end(grace).await, None);
-            }
-            ready = process::ready(output, &self.config) => ready,
-        };
-        let ready = match ready {
-            Ok(ready) => ready,
-            Err(failure) => {
-                return Ended::unready(ExitCause::StartFailed, process.end(grace).await, Some(failure));
-            }
-        };
-        let since = Instant::now();
-        publish_ready(state, ready);
-        let (cause, status) = tokio::select! {
-            status = process.wait() => (by_itself(status), status),
-            () = stop.cancelled() => {
-                publish_stopping(state);
-                (ExitCause::Stopped, process.end(grace).await)
-            }
-        };
-        Ended { cause, status, failure: None, healthy_for: since.elapsed() }
+            changed
+        });
     }
 }
 
-impl Ended {
-    fn unready(cause: ExitCause, status: Option<ExitStatus>, failure: Option<NotReady>) -> Self {
-        Self { cause, status, failure, healthy_for: Duration::ZERO }
+fn unreadable(error: &io::Error) -> String {
+    format!("the file with its password cannot be read: {error}")
+}
+
+/// Waits for the end of the process, if there is one.
+async fn exit(run: &mut Option<Run>) -> Option<ExitStatus> {
+    match run {
+        Some(run) => run.process.wait().await,
+        None => std::future::pending().await,
     }
 }
 
-fn by_itself(status: Option<ExitStatus>) -> ExitCause {
-    match status.and_then(|status| status.signal()) {
-        Some(_) => ExitCause::Killed,
-        None => ExitCause::Exited,
-    }
-}
-
-fn publish_boot(state: &watch::Sender<ServeState>) -> String {
-    let boot_id = Uuid::new_v4().simple().to_string();
-    state.send_modify(|state| {
-        state.phase = ServePhase::Starting;
-        state.boot += 1;
-        state.boot_id.clone_from(&boot_id);
-    });
-    boot_id
-}
-
-fn publish_ready(state: &watch::Sender<ServeState>, ready: process::Ready) {
-    state.send_modify(|state| {
-        state.phase = ServePhase::Ready;
-        state.address = Some(ready.address);
-        state.version = Some(ready.version);
-        tracing::info!(boot = state.boot, pid = state.pid, version = state.version, "opencode answers");
-    });
-}
-
-fn publish_stopping(state: &watch::Sender<ServeState>) {
-    state.send_modify(|state| {
-        state.phase = ServePhase::Stopped;
-        state.address = None;
-    });
-}
-
-fn publish_spawn_error(state: &watch::Sender<ServeState>, error: &std::io::Error) {
-    state.send_modify(|state| {
-        let detail = Some(format!("the binary cannot be run: {error}"));
-        set_exit(state, Ended::unready(ExitCause::StartFailed, None, None), detail, String::new());
-    });
-}
-
-fn publish_exit(state: &watch::Sender<ServeState>, ended: Ended, output_tail: String) {
-    state.send_modify(|state| {
-        let detail = ended.failure.as_ref().map(ToString::to_string);
-        set_exit(state, ended, detail, output_tail);
-    });
-}
-
-fn set_exit(state: &mut ServeState, ended: Ended, detail: Option<String>, output_tail: String) {
-    let exit = Exit {
-        boot: state.boot,
-        boot_id: state.boot_id.clone(),
-        exit: ended.status.and_then(|status| status.code()),
-        signal: ended.status.and_then(|status| status.signal()),
-        cause: ended.cause,
-        detail,
-        unsupported: match ended.failure {
-            Some(NotReady::Unsupported(seen)) => Some(seen),
-            Some(NotReady::Timeout(_)) | None => None,
-        },
-        at: Timestamp::now(),
-        output_tail,
-    };
-    if exit.cause == ExitCause::Stopped {
-        tracing::info!(boot = exit.boot, exit = exit.exit, signal = exit.signal, "opencode was stopped");
-    } else {
-        state.phase = ServePhase::Starting;
-        tracing::warn!(boot = exit.boot, end = %exit, "opencode ended");
-    }
-    state.pid = None;
-    state.address = None;
-    state.last_exit = Some(exit);
-}
-
-/// Pauses between restarts. Pure.
-#[derive(Debug)]
-struct Backoff {
-    first: Duration,
-    longest: Duration,
-    stable: Duration,
-    next: Duration,
-}
-
-impl Backoff {
-    fn new(timings: &Timings) -> Self {
-        let (first, longest, stable) = (timings.backoff_first, timings.backoff_longest, timings.stable);
-        Self { first, longest, stable, next: first }
-    }
-
-    /// The pause after a run that was healthy for this long.
-    fn pause(&mut self, healthy_for: Duration) -> Duration {
-        let pause = if healthy_for >= self.stable { self.first } else { self.next };
-        self.next = (pause * 2).min(self.longest);
-        pause
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_to_a_bound_and_start_anew_after_a_stable_run() {
-        let mut backoff = Backoff::new(&Timings::default());
-        let mut pauses = |healthy: &[u64]| -> Vec<u64> {
-            healthy.iter().map(|secs| backoff.pause(Duration::from_secs(*secs)).as_secs()).collect()
-        };
-        assert_eq!(pauses(&[0, 5, 59, 0, 0, 0, 0]), [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(pauses(&[60, 0, 3600]), [1, 2, 1]);
+/// Waits for the answer to the question, if one was asked.
+async fn answer(question: &mut Option<Question>) -> Answer {
+    match question {
+        Some(question) => question.await,
+        None => std::future::pending().await,
     }
 }

@@ -159,7 +159,7 @@ async fn a_restart_is_told_in_the_same_epoch_after_all_that_was_said_before() {
     serve.send_replace(killed(1));
     upstream.event(None, "last words", &json!({}));
     upstream.cut_events();
-    serve.send_replace(ServeState { last_exit: killed(1).last_exit, ..upstream.ready(2) });
+    serve.send_replace(ServeState { exits: killed(1).exits, ..upstream.ready(2) });
     let mut told = Vec::new();
     for _ in 0..3 {
         told.push(live.kind().await);
@@ -174,6 +174,35 @@ async fn a_restart_is_told_in_the_same_epoch_after_all_that_was_said_before() {
     serve.send_replace(state);
     upstream.cut_events();
     assert_eq!(live.kind().await.1, "berth.serve.exited");
+    door.stop().await;
+}
+
+#[tokio::test]
+async fn each_of_several_quick_deaths_is_told_once_and_tools_killed_for_memory_are() {
+    let (door, upstream, serve) = door_with(1 << 20).await;
+    let mut live = door.events("/global/event", None).await;
+    serve.send_replace(ServeState { tool_oom_kills: 2, ..upstream.ready(1) });
+    let (_, killed_tools) = live.next().await;
+    assert_eq!(killed_tools["type"], "berth.tool.out_of_memory", "told while opencode lives");
+    assert_eq!(killed_tools["properties"], json!({ "boot_id": "boot1", "count": 2 }));
+    // The door sees none of the states in between.
+    let mut state = ServeState { tool_oom_kills: 2, ..killed(1) };
+    for boot in [2, 3] {
+        state.record(killed(boot).last_exit().unwrap().clone());
+    }
+    (state.boot, state.boot_id) = (3, "boot3".to_owned());
+    serve.send_replace(state.clone());
+    upstream.cut_events();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let (_, event) = live.next().await;
+        told.push((event["type"].as_str().unwrap().to_owned(), event["properties"].clone()));
+    }
+    for (boot, (kind, exit)) in (1..).zip(&told) {
+        assert_eq!((kind.as_str(), &exit["boot"]), ("berth.serve.exited", &json!(boot)), "{told:?}");
+    }
+    serve.send_replace(ServeState { exits: state.exits, tool_oom_kills: 2, ..upstream.ready(4) });
+    assert_eq!(live.kind().await.1, "berth.serve.started", "nothing is told twice");
     door.stop().await;
 }
 

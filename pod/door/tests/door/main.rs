@@ -8,8 +8,6 @@ mod events;
 #[cfg(test)]
 mod hop;
 #[cfg(test)]
-mod killed_supervisor;
-#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod raw;
@@ -17,5 +15,3 @@ mod raw;
 mod real_opencode;
 #[cfg(test)]
 mod rig;
-#[cfg(test)]
-mod supervisor;

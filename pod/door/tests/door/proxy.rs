@@ -203,7 +203,7 @@ async fn a_stopped_or_unsupported_opencode_is_refused_at_once() {
     assert_eq!(problem(response).await.problem_type(), Some(ProblemType::Stopped));
     assert_eq!(door.state().await["phase"], "stopped");
     let mut state = killed(2);
-    state.last_exit.as_mut().unwrap().unsupported = Some("version 2.0.0".to_owned());
+    state.exits.back_mut().unwrap().unsupported = Some("version 2.0.0".to_owned());
     serve.send_replace(state);
     let refused = async {
         loop {
@@ -226,7 +226,7 @@ async fn the_document_is_fetched_once_per_run() {
     }
     assert_eq!(upstream.shared.documents.load(Ordering::SeqCst), 1);
     serve.send_replace(killed(1));
-    serve.send_replace(ServeState { last_exit: killed(1).last_exit, ..upstream.ready(2) });
+    serve.send_replace(ServeState { exits: killed(1).exits, ..upstream.ready(2) });
     upstream.cut_events();
     let second = async {
         while upstream.shared.documents.load(Ordering::SeqCst) < 2 {

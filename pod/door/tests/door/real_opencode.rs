@@ -184,7 +184,7 @@ async fn a_killed_opencode_comes_back_and_no_request_is_lost() {
     };
     let mut waiting = JoinSet::new();
     let exited = async {
-        sandbox.supervisor.watch().wait_for(|state| state.last_exit.is_some()).await.expect("a supervisor");
+        sandbox.supervisor.watch().wait_for(|state| state.last_exit().is_some()).await.expect("a supervisor");
         for _ in 0..10 {
             waiting.spawn(door.get(&format!("/session/{session}")).send());
         }

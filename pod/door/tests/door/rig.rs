@@ -275,7 +275,9 @@ pub(crate) fn killed(boot: u64) -> ServeState {
         output_tail: String::new(),
     };
     let boot_id = format!("boot{boot}");
-    ServeState { boot, boot_id, last_exit: Some(exit), ..ServeState::new("/work".into()) }
+    let mut state = ServeState { boot, boot_id, ..ServeState::new("/work".into()) };
+    state.record(exit);
+    state
 }
 
 async fn global_event(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {

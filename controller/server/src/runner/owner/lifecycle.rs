@@ -95,6 +95,15 @@ impl Owner {
                 }
                 self.act_on_ends().await
             }
+            DoorEvent::ToolOutOfMemory { count, .. } => {
+                tracing::warn!(
+                    namespace = self.sandbox.namespace,
+                    sandbox = self.sandbox.name,
+                    count,
+                    "tools were killed for memory"
+                );
+                Ok(())
+            }
         }
     }
 

@@ -23,11 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
-    real_opencode::{self, START, Sandbox},
-    rig::{BOUND, until, within},
-    supervisor::{self, Bench, LISTENS},
-};
+use crate::rig::{self, BOUND, Bench, LISTENS, START, until, until_state, within};
 
 /// Asks a test of this program to supervise until it is killed.
 const ASKED: &str = "BERTH_TEST_SUPERVISE";
@@ -127,7 +123,7 @@ async fn helper_that_supervises_a_stand_in() {
     let script = format!("setsid sleep 600 & echo child $!; {LISTENS}; exec sleep 600");
     let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
     let state = supervisor.ready(BOUND).await.unwrap();
-    supervisor::child_of(&bench);
+    rig::child_of(&bench);
     tell_and_stay(&state, &bench.data()).await;
 }
 
@@ -136,11 +132,13 @@ async fn helper_that_supervises_a_real_opencode() {
     if !is_asked() {
         return;
     }
-    let sandbox = Sandbox::start().await;
-    let door = sandbox.door().await;
-    real_opencode::leave_behind(&sandbox, &door).await;
-    let state = sandbox.supervisor.watch().borrow().clone();
-    tell_and_stay(&state, &sandbox.work).await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = rig::real(&directory);
+    let work = config.directory.clone();
+    let supervisor = Supervisor::start(config).await.unwrap();
+    let state = supervisor.ready(START).await.unwrap();
+    rig::shell(state.address.unwrap(), "setsid sleep 600 >/dev/null 2>&1 & echo started").await;
+    tell_and_stay(&state, &work).await;
 }
 
 #[tokio::test]
@@ -153,8 +151,7 @@ async fn sigkill_of_the_supervisor_ends_opencode_and_its_children() {
 #[tokio::test]
 async fn sigkill_of_the_supervisor_ends_a_real_opencode_and_its_tools() {
     let victim = Victim::start("killed_supervisor::helper_that_supervises_a_real_opencode").await;
-    let before = guarded(&victim.boot_id).len();
-    assert!(before >= 2, "{before}: opencode and a tool in a session of its own");
+    until("opencode and a tool in a session of its own", || guarded(&victim.boot_id).len() >= 2).await;
     kill_and_expect_nothing_left(victim).await;
 }
 
@@ -191,10 +188,9 @@ async fn each_run_has_one_watchdog_and_a_stop_leaves_none() {
     let first = supervisor.ready(BOUND).await.unwrap();
     assert_eq!(watchdogs(&first.boot_id).len(), 1);
     kill(Pid::from_raw(first.pid.unwrap().cast_signed()), Signal::SIGKILL).unwrap();
-    let second = supervisor::until(&supervisor, "second start", |state| {
-        state.boot == 2 && state.phase == ServePhase::Ready
-    })
-    .await;
+    let second =
+        until_state(&supervisor, "second start", |state| state.boot == 2 && state.phase == ServePhase::Ready)
+            .await;
     assert_eq!((watchdogs(&first.boot_id).len(), watchdogs(&second.boot_id).len()), (0, 1));
     supervisor.stop().await;
     assert_eq!(watchdogs(&second.boot_id), Vec::<u32>::new());

@@ -1,83 +1,12 @@
 //! The supervisor with programs that stand in for opencode where the real one cannot be made to misbehave.
 
-use std::{
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use axum::{Json, Router, routing::get};
-use berth_serve::{ServeConfig, ServePhase, ServeState, StartError, Supervisor, Timings};
+use berth_serve::{RestartCause, ServeCommand, ServeConfig, ServePhase, StartError, Supervisor};
 use berth_wire::door::ExitCause;
-use tempfile::TempDir;
-use tokio::{net::TcpListener, task::JoinSet, time::Instant};
+use tokio::time::Instant;
 
-use crate::rig::{BOUND, within};
-
-/// Says that it listens where `ANSWERS_AT` says, and stays.
-pub(crate) const LISTENS: &str = r#"echo "opencode server listening on http://$ANSWERS_AT""#;
-
-pub(crate) struct Bench {
-    directory: TempDir,
-    answers_at: SocketAddr,
-    _tasks: JoinSet<()>,
-}
-
-impl Bench {
-    /// Somewhere to run programs, and an address that answers health requests with this version.
-    pub(crate) async fn new(version: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let answers_at = listener.local_addr().unwrap();
-        let health =
-            get(move || async move { Json(serde_json::json!({"healthy": true, "version": version})) });
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            axum::serve(listener, Router::new().route("/global/health", health)).await.unwrap();
-        });
-        Self { directory: tempfile::tempdir().unwrap(), answers_at, _tasks: tasks }
-    }
-
-    pub(crate) fn data(&self) -> PathBuf {
-        self.directory.path().join("data")
-    }
-
-    /// A configuration that runs this shell script as opencode, with short bounds.
-    pub(crate) fn config(&self, script: &str) -> ServeConfig {
-        let program = self.directory.path().join("opencode");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let inherited = [("PATH".into(), "/usr/bin:/bin".into()), ("SECRET".into(), "not passed on".into())];
-        let mut config =
-            ServeConfig::new(program, self.directory.path(), self.data(), "internal".into(), inherited);
-        config.environment.insert("ANSWERS_AT".to_owned(), self.answers_at.to_string());
-        config.timings = Timings {
-            start: Duration::from_secs(5),
-            backoff_first: Duration::from_millis(20),
-            grace: Duration::from_millis(200),
-            orphan_grace: Duration::from_millis(200),
-            ..Timings::default()
-        };
-        config
-    }
-}
-
-/// Waits until the state is as wanted.
-pub(crate) async fn until(
-    supervisor: &Supervisor,
-    what: &'static str,
-    wanted: impl FnMut(&ServeState) -> bool,
-) -> ServeState {
-    let mut state = supervisor.watch();
-    let state = within(what, state.wait_for(wanted)).await;
-    state.unwrap().clone()
-}
-
-/// The process that a script told of by `echo child $!`.
-pub(crate) fn child_of(bench: &Bench) -> u32 {
-    let log = std::fs::read_to_string(berth_serve::log_file(&bench.data())).unwrap();
-    log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
-}
+use crate::rig::{BOUND, Bench, LISTENS, child_of, until_state, within};
 
 fn lives(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -95,9 +24,10 @@ async fn it_starts_is_killed_and_starts_again() {
     let pid = first.pid.unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGKILL).unwrap();
     let second =
-        until(&supervisor, "second start", |state| state.boot == 2 && state.phase == ServePhase::Ready).await;
+        until_state(&supervisor, "second start", |state| state.boot == 2 && state.phase == ServePhase::Ready)
+            .await;
     assert_ne!(second.boot_id, first.boot_id);
-    let exit = second.last_exit.unwrap();
+    let exit = second.last_exit().cloned().unwrap();
     assert_eq!(
         (exit.boot, exit.boot_id, exit.cause, exit.signal),
         (1, first.boot_id, ExitCause::Killed, Some(9))
@@ -105,7 +35,7 @@ async fn it_starts_is_killed_and_starts_again() {
     supervisor.stop().await;
     let stopped = supervisor.watch().borrow().clone();
     assert_eq!((stopped.phase, stopped.pid, stopped.address), (ServePhase::Stopped, None, None));
-    assert_eq!(stopped.last_exit.map(|exit| (exit.boot, exit.cause)), Some((2, ExitCause::Stopped)));
+    assert_eq!(stopped.last_exit().map(|exit| (exit.boot, exit.cause)), Some((2, ExitCause::Stopped)));
     assert!(!lives(second.pid.unwrap()));
 }
 
@@ -114,13 +44,13 @@ async fn a_program_that_ends_at_once_is_reported_with_its_words_and_tried_again(
     let bench = Bench::new("1.18.33").await;
     let supervisor = Supervisor::start(bench.config("echo \"config is broken\" >&2; exit 7")).await.unwrap();
     let state = supervisor.ready(BOUND).await.unwrap_err();
-    let exit = state.last_exit.unwrap();
+    let exit = state.last_exit().cloned().unwrap();
     assert_eq!(
         (exit.cause, exit.exit, exit.output_tail.as_str()),
         (ExitCause::StartFailed, Some(7), "config is broken")
     );
     assert!(exit.to_string().contains("exit code 7"), "{exit}");
-    until(&supervisor, "third try", |state| state.boot >= 3).await;
+    until_state(&supervisor, "third try", |state| state.boot >= 3).await;
     supervisor.stop().await;
     let log = std::fs::read_to_string(berth_serve::log_file(&bench.data())).unwrap();
     assert!(log.lines().count() >= 2 && log.lines().all(|line| line == "config is broken"), "{log}");
@@ -132,7 +62,7 @@ async fn a_program_that_never_listens_is_ended_at_the_bound() {
     let mut config = bench.config("exec sleep 600");
     config.timings.start = Duration::from_millis(300);
     let supervisor = Supervisor::start(config).await.unwrap();
-    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit.unwrap();
+    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit().cloned().unwrap();
     assert_eq!((exit.cause, exit.signal), (ExitCause::StartFailed, Some(15)));
     assert!(exit.to_string().contains("did not answer"), "{exit}");
     supervisor.stop().await;
@@ -142,7 +72,7 @@ async fn a_program_that_never_listens_is_ended_at_the_bound() {
 async fn a_version_that_is_not_spoken_is_named() {
     let bench = Bench::new("2.0.1").await;
     let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
-    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit.unwrap();
+    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit().cloned().unwrap();
     assert!(exit.unsupported.as_ref().is_some_and(|seen| seen.contains("2.0.1")), "{exit:?}");
     assert!(exit.to_string().contains("2.0.1"), "{exit}");
     supervisor.stop().await;
@@ -162,7 +92,7 @@ async fn one_that_ignores_term_is_killed_with_all_that_it_started() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(!lives(pid));
     wait_gone(child);
-    assert_eq!(supervisor.watch().borrow().last_exit.as_ref().unwrap().signal, Some(9));
+    assert_eq!(supervisor.watch().borrow().last_exit().unwrap().signal, Some(9));
 }
 
 #[tokio::test]
@@ -253,7 +183,74 @@ async fn what_cannot_be_started_says_so() {
     assert!(matches!(Supervisor::start(taken).await, Err(StartError::Data { .. })));
     std::fs::write(&config.program, "not a program").unwrap();
     let supervisor = Supervisor::start(config).await.unwrap();
-    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit.unwrap();
+    let exit = supervisor.ready(BOUND).await.unwrap_err().last_exit().cloned().unwrap();
     assert!(exit.to_string().contains("cannot be run"), "{exit}");
+    supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn commands_stop_start_and_restart() {
+    let bench = Bench::new("1.18.33").await;
+    let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
+    let link = supervisor.link();
+    let first = supervisor.ready(BOUND).await.unwrap();
+    link.command(ServeCommand::Stop).await.unwrap();
+    let stopped = until_state(&supervisor, "stop", |state| state.pid.is_none()).await;
+    assert_eq!((stopped.phase, stopped.boot), (ServePhase::Stopped, 1));
+    assert_eq!(stopped.last_exit().map(|exit| exit.cause), Some(ExitCause::Stopped));
+    assert!(!lives(first.pid.unwrap()));
+    link.command(ServeCommand::Start).await.unwrap();
+    let mut before = until_state(&supervisor, "start", |state| state.phase == ServePhase::Ready).await;
+    for (cause, seen) in
+        [(RestartCause::Memory, ExitCause::Recycled), (RestartCause::NeverStarted, ExitCause::NeverStarted)]
+    {
+        let restart = |boot_id: &str| ServeCommand::Restart { boot_id: boot_id.to_owned(), cause };
+        link.command(restart(&first.boot_id)).await.unwrap();
+        link.command(restart(&before.boot_id)).await.unwrap();
+        let boot = before.boot + 1;
+        let after = until_state(&supervisor, "restart", |state| {
+            state.boot == boot && state.phase == ServePhase::Ready
+        })
+        .await;
+        assert_eq!(after.last_exit().map(|exit| (exit.boot, exit.cause)), Some((before.boot, seen)));
+        before = after;
+    }
+    supervisor.stop().await;
+    assert!(link.command(ServeCommand::Start).await.is_err(), "nobody hears it any more");
+}
+
+#[tokio::test]
+async fn a_command_cuts_the_pause_before_a_restart() {
+    let bench = Bench::new("1.18.33").await;
+    let mut config = bench.config("exit 1");
+    config.timings.backoff_first = Duration::from_hours(1);
+    config.timings.backoff_longest = Duration::from_hours(1);
+    let supervisor = Supervisor::start(config).await.unwrap();
+    until_state(&supervisor, "first end", |state| state.last_exit().is_some()).await;
+    supervisor.link().command(ServeCommand::Start).await.unwrap();
+    until_state(&supervisor, "second end", |state| state.exits.len() == 2).await;
+    supervisor.link().command(ServeCommand::Stop).await.unwrap();
+    until_state(&supervisor, "stop", |state| state.phase == ServePhase::Stopped).await;
+    supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_does_not_answer_is_wedged_ended_and_started_again() {
+    let bench = Bench::new("1.18.33").await;
+    let mut config = bench.config(&format!("{LISTENS}; exec sleep 600"));
+    config.timings.health_every = Duration::from_millis(20);
+    config.timings.health = Duration::from_millis(200);
+    let supervisor = Supervisor::start(config).await.unwrap();
+    let first = supervisor.ready(BOUND).await.unwrap();
+    bench.silence(true);
+    let wedged = until_state(&supervisor, "wedge", |state| state.phase == ServePhase::Wedged).await;
+    assert_eq!((wedged.boot, wedged.address), (1, None));
+    until_state(&supervisor, "end", |state| state.last_exit().is_some()).await;
+    bench.silence(false);
+    let second =
+        until_state(&supervisor, "second start", |state| state.boot == 2 && state.phase == ServePhase::Ready)
+            .await;
+    let exit = second.last_exit().unwrap();
+    assert_eq!((exit.cause, &exit.boot_id), (ExitCause::Wedged, &first.boot_id));
     supervisor.stop().await;
 }

@@ -1,0 +1,9 @@
+//! The supervisor over real processes: programs that stand in for opencode where the real one cannot be made to
+//! misbehave, and the real one.
+
+#[cfg(test)]
+mod killed_supervisor;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod supervisor;

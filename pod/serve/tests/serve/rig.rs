@@ -1,0 +1,192 @@
+//! What the tests share: bounded waits, programs that stand in for opencode, and a real opencode.
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{Json, Router, routing::get};
+use berth_serve::{ConfigHome, ServeConfig, ServeState, Supervisor, Timings};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, task::JoinSet};
+
+/// Bound on everything that a test waits for.
+pub(crate) const BOUND: Duration = Duration::from_secs(20);
+
+/// Bound on a start of opencode on a machine that does other things too.
+pub(crate) const START: Duration = Duration::from_mins(1);
+
+/// Internal password of opencode.
+pub(crate) const INTERNAL: &str = "internal password";
+
+/// Waits for a future, but not for ever.
+pub(crate) async fn within<F: Future>(what: &'static str, future: F) -> F::Output {
+    let Ok(output) = tokio::time::timeout(BOUND, future).await else { panic!("no {what} in time") };
+    output
+}
+
+/// Waits until a condition holds, but not for ever.
+pub(crate) async fn until(what: &'static str, mut condition: impl FnMut() -> bool) {
+    within(what, async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Says that it listens where `ANSWERS_AT` says, and stays.
+pub(crate) const LISTENS: &str = r#"echo "opencode server listening on http://$ANSWERS_AT""#;
+
+pub(crate) struct Bench {
+    pub(crate) directory: TempDir,
+    pub(crate) answers_at: SocketAddr,
+    silent: Arc<AtomicBool>,
+    _tasks: JoinSet<()>,
+}
+
+impl Bench {
+    /// Somewhere to run programs, and an address that answers health requests with this version.
+    pub(crate) async fn new(version: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let answers_at = listener.local_addr().unwrap();
+        let silent = Arc::new(AtomicBool::new(false));
+        let is_silent = Arc::clone(&silent);
+        let health = get(move || {
+            let is_silent = Arc::clone(&is_silent);
+            async move {
+                if is_silent.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                Json(json!({"healthy": true, "version": version}))
+            }
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            axum::serve(listener, Router::new().route("/global/health", health)).await.unwrap();
+        });
+        Self { directory: tempfile::tempdir().unwrap(), answers_at, silent, _tasks: tasks }
+    }
+
+    /// Health requests are not answered while this is so.
+    pub(crate) fn silence(&self, silent: bool) {
+        self.silent.store(silent, Ordering::SeqCst);
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// A configuration that runs this shell script as opencode, with short bounds.
+    pub(crate) fn config(&self, script: &str) -> ServeConfig {
+        let program = self.directory.path().join("opencode");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let inherited = [("PATH".into(), "/usr/bin:/bin".into()), ("SECRET".into(), "not passed on".into())];
+        let mut config =
+            ServeConfig::new(program, self.directory.path(), self.data(), "internal".into(), inherited);
+        config.environment.insert("ANSWERS_AT".to_owned(), self.answers_at.to_string());
+        config.timings = Timings {
+            start: Duration::from_secs(5),
+            backoff_first: Duration::from_millis(20),
+            grace: Duration::from_millis(200),
+            orphan_grace: Duration::from_millis(200),
+            ..Timings::default()
+        };
+        config
+    }
+}
+
+/// Waits until the state is as wanted.
+pub(crate) async fn until_state(
+    supervisor: &Supervisor,
+    what: &'static str,
+    wanted: impl FnMut(&ServeState) -> bool,
+) -> ServeState {
+    let mut state = supervisor.watch();
+    let state = within(what, state.wait_for(wanted)).await;
+    state.unwrap().clone()
+}
+
+/// The process that a script told of by `echo child $!`.
+pub(crate) fn child_of(bench: &Bench) -> u32 {
+    let log = std::fs::read_to_string(berth_serve::log_file(&bench.data())).unwrap();
+    log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
+}
+
+/// The pinned opencode and its configuration directory.
+#[expect(clippy::disallowed_methods, reason = "these tests have no configuration but the environment")]
+pub(crate) fn installed() -> (PathBuf, ConfigHome) {
+    let var = |name: &str| std::env::var(name).ok().map(PathBuf::from);
+    let cache = var("BERTH_CACHE").or_else(|| Some(var("HOME")?.join(".cache/berth"))).unwrap_or_default();
+    let pinned = cache.join("opencode/1.18.33");
+    let program =
+        var("BERTH_OPENCODE").unwrap_or_else(|| pinned.join("node_modules/opencode-linux-x64/bin/opencode"));
+    assert!(program.is_file(), "there is no opencode at {}: `make opencode` gets it", program.display());
+    let config = pinned.join("config");
+    (program, if config.is_dir() { ConfigHome::At(config) } else { ConfigHome::Own })
+}
+
+/// What a real opencode needs to run without a network, and with a provider that is never asked.
+pub(crate) fn offline() -> Vec<(String, String)> {
+    let switches = [
+        "OPENCODE_DISABLE_MODELS_FETCH",
+        "OPENCODE_DISABLE_AUTOUPDATE",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS",
+        "OPENCODE_PURE",
+    ];
+    let configuration = json!({
+        "autoupdate": false, "share": "disabled", "snapshot": false, "lsp": false, "formatter": false,
+        "enabled_providers": ["none"], "model": "none/m", "small_model": "none/m",
+        "provider": {"none": {
+            "npm": "@ai-sdk/openai-compatible", "name": "None",
+            "options": {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "none"},
+            "models": {"m": {"name": "M", "tool_call": true, "limit": {"context": 200_000, "output": 8192}}},
+        }},
+    });
+    let switches = switches.map(|name| (name.to_owned(), "1".to_owned()));
+    let configuration = ("OPENCODE_CONFIG_CONTENT".to_owned(), configuration.to_string());
+    switches.into_iter().chain([configuration]).collect()
+}
+
+/// A configuration that runs the real opencode in this directory.
+pub(crate) fn real(directory: &TempDir) -> ServeConfig {
+    let work = directory.path().join("work");
+    std::fs::create_dir_all(&work).unwrap();
+    let (program, config_home) = installed();
+    let data = directory.path().join("data");
+    let inherited = std::env::vars_os();
+    let mut config =
+        ServeConfig::new(program, work.canonicalize().unwrap(), data, INTERNAL.into(), inherited);
+    config.config_home = config_home;
+    config.environment.extend(offline());
+    config
+}
+
+/// Lets opencode's bash tool run a command in a new session, and gives what it printed.
+pub(crate) async fn shell(address: SocketAddr, command: &str) -> String {
+    let session = post(address, "/session", &json!({})).await;
+    let path = format!("/session/{}/shell", session["id"].as_str().unwrap());
+    let body = json!({"agent": "build", "command": command, "model": {"providerID": "none", "modelID": "m"}});
+    let answer = post(address, &path, &body).await;
+    let parts = answer["parts"].as_array().unwrap();
+    let outputs = parts.iter().filter_map(|part| part["state"]["output"].as_str());
+    outputs.collect()
+}
+
+async fn post(address: SocketAddr, path: &str, body: &Value) -> Value {
+    let client = reqwest::Client::builder().no_proxy().timeout(START).build().unwrap();
+    let request = client.post(format!("http://{address}{path}")).basic_auth("opencode", Some(INTERNAL));
+    let answer = request.json(body).send().await.unwrap();
+    assert_eq!(answer.status(), 200, "{path}");
+    answer.json().await.unwrap()
+}
