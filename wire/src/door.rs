@@ -125,6 +125,9 @@ pub enum DoorEvent {
         /// How many were killed since the event of this kind before.
         count: u64,
     },
+    /// A turn went on to its next phase. Stands right after the event of opencode's that shows it.
+    #[serde(rename = "berth.turn")]
+    Turn(TurnEvent),
 }
 
 impl DoorEvent {
@@ -132,6 +135,123 @@ impl DoorEvent {
     pub fn to_global_json(&self) -> serde_json::Value {
         serde_json::json!({ "payload": self })
     }
+}
+
+/// Where a turn stands, as the door saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnPhase {
+    /// Its prompt was passed to opencode, and nothing shows yet that it runs.
+    Admitted,
+    /// It runs.
+    Started,
+    /// It is over: the agent does nothing for it any more.
+    Ended,
+}
+
+/// Who asked for a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnOrigin {
+    /// Berth's server, which fences its calls.
+    Berth,
+    /// Anybody else, or nobody knows.
+    External,
+}
+
+/// How a turn ended, as the door saw it. What came of it is in opencode's own events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnEnding {
+    /// Its session went idle.
+    Idle,
+    /// An abort ended it, or ended it before it began.
+    Aborted,
+    /// opencode refused the prompt, or it never arrived there.
+    Refused,
+    /// opencode took the prompt, reported an error, and did not begin.
+    Failed,
+    /// opencode took the prompt and did not begin within the bound.
+    NeverStarted,
+    /// opencode closed the instance of its directory.
+    Disposed,
+    /// opencode itself ended.
+    Exited,
+    /// Its end was not seen; nothing runs any more.
+    Unknown,
+}
+
+/// A step in the life of a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnEvent {
+    /// opencode's session.
+    pub session_id: String,
+    /// Directory in whose instance it runs, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// opencode's id of the prompt, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    /// Where it stands now.
+    pub phase: TurnPhase,
+    /// Who asked for it.
+    pub origin: TurnOrigin,
+    /// How it ended, when it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<TurnEnding>,
+}
+
+/// Whether anything runs in an opencode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// Nothing runs, and nothing is admitted.
+    Idle,
+    /// Something runs, or will.
+    Busy,
+    /// The door does not know yet: it found an opencode that already ran, or missed events of it.
+    Unknown,
+}
+
+/// The door's turn table, as `GET /berth/turns` tells an authenticated caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorTurns {
+    /// All of it in one word.
+    pub activity: Activity,
+    /// The sessions in which something runs or is admitted, at most 1,000.
+    pub sessions: Vec<DoorSession>,
+    /// How many more there are.
+    pub omitted: usize,
+}
+
+/// A session in the door's turn table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorSession {
+    /// opencode's session.
+    pub session_id: String,
+    /// Directory in whose instance it runs, as far as it is known.
+    pub directory: Option<String>,
+    /// The session for which it works, when it is a subagent's.
+    pub parent_id: Option<String>,
+    /// opencode works in it: from its `busy` or `retry` to its `idle`.
+    pub busy: bool,
+    /// Its turns that have not ended, oldest first. Empty for a subagent's session.
+    pub turns: Vec<DoorTurn>,
+}
+
+/// A turn in the door's turn table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorTurn {
+    /// opencode's id of the prompt, once it is known.
+    pub message_id: Option<String>,
+    /// Where it stands; never ended.
+    pub phase: TurnPhase,
+    /// Who asked for it.
+    pub origin: TurnOrigin,
+    /// When its prompt was passed on, or its run was first seen.
+    pub since: jiff::Timestamp,
+    /// An abort was asked for.
+    pub aborting: bool,
 }
 
 /// State of opencode, as `GET /berth/state` at the door tells an authenticated caller.
@@ -157,7 +277,7 @@ pub struct DoorState {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cursor, DoorEvent, ResyncReason};
+    use super::{Cursor, DoorEvent, ResyncReason, TurnEnding, TurnEvent, TurnOrigin, TurnPhase};
 
     #[test]
     fn cursor_round_trips_and_refuses_the_rest() {
@@ -175,6 +295,18 @@ mod tests {
         let json = event.to_global_json();
         assert_eq!(json["payload"]["type"], "berth.resync");
         assert_eq!(json["payload"]["properties"]["reason"], "expired");
+        assert_eq!(serde_json::from_value::<DoorEvent>(json["payload"].clone()).unwrap(), event);
+        let event = DoorEvent::Turn(TurnEvent {
+            session_id: "ses_1".to_owned(),
+            directory: Some("/w".to_owned()),
+            message_id: None,
+            phase: TurnPhase::Ended,
+            origin: TurnOrigin::External,
+            outcome: Some(TurnEnding::NeverStarted),
+        });
+        let json = event.to_global_json();
+        assert_eq!(json["payload"]["type"], "berth.turn");
+        assert_eq!(json["payload"]["properties"]["outcome"], "never_started");
         assert_eq!(serde_json::from_value::<DoorEvent>(json["payload"].clone()).unwrap(), event);
     }
 }

@@ -376,6 +376,9 @@ mod tests {
     fn the_doors_events_are_read() {
         let text = r#"{"payload":{"type":"berth.resync","properties":{"reason":"expired","oldest":null}}}"#;
         assert!(matches!(GlobalEvent::parse(text).unwrap().event, Event::Door(DoorEvent::Resync { .. })));
+        let text = r#"{"payload":{"type":"berth.turn","properties":{"session_id":"ses_1","phase":"admitted","origin":"external"}}}"#;
+        let parsed = GlobalEvent::parse(text).unwrap().event;
+        assert!(matches!(parsed, Event::Door(DoorEvent::Turn(_))), "{parsed:?}");
         let text = r#"{"payload":{"type":"berth.of-a-newer-door","properties":{}}}"#;
         assert_eq!(GlobalEvent::parse(text).unwrap().event, Event::Unknown);
     }

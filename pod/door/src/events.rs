@@ -38,14 +38,19 @@ pub(crate) enum Scope {
 /// The scope of a request for `/event`: its directory by query, by header, or opencode's own. Links are resolved where
 /// the door sees the directory, since opencode names real paths in its events.
 pub(crate) async fn directory_scope(door: &Door, request: &Parts) -> Scope {
-    let named =
-        query(&request.uri, "directory").map(Cow::into_owned).or_else(|| directory_header(&request.headers));
-    let directory = match named.filter(|directory| !directory.is_empty()) {
-        Some(directory) => directory,
-        None => door.serve.borrow().directory.to_string_lossy().into_owned(),
-    };
+    let directory = directory(door, request);
     let real = tokio::fs::canonicalize(Path::new(&directory)).await;
     Scope::Directory(real.map_or(directory, |real| real.to_string_lossy().into_owned()))
+}
+
+/// The directory that a request names, by query or by header, or opencode's own.
+pub(crate) fn directory(door: &Door, request: &Parts) -> String {
+    let named =
+        query(&request.uri, "directory").map(Cow::into_owned).or_else(|| directory_header(&request.headers));
+    match named.filter(|directory| !directory.is_empty()) {
+        Some(directory) => directory,
+        None => door.serve.borrow().directory.to_string_lossy().into_owned(),
+    }
 }
 
 fn directory_header(headers: &HeaderMap) -> Option<String> {

@@ -16,6 +16,8 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::turns::Seen;
+
 /// What an event costs on top of its bytes.
 const ENTRY_COST: usize = 256;
 
@@ -59,9 +61,11 @@ impl Entry {
 /// A frame of `/global/event` that has been looked at.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    directory: Option<String>,
+    pub(crate) directory: Option<String>,
     envelope: Box<str>,
     payload: Range<usize>,
+    /// What it says about turns.
+    pub(crate) seen: Option<Seen>,
 }
 
 #[derive(Deserialize)]
@@ -86,10 +90,11 @@ impl Frame {
         if NOT_KEPT.contains(&payload.kind.as_str()) {
             return Ok(None);
         }
+        let seen = Seen::read(&payload.kind, parsed.payload.get());
         let start = parsed.payload.get().as_ptr().addr() - envelope.as_ptr().addr();
         let payload = start..start + parsed.payload.get().len();
         let directory = parsed.directory.filter(|directory| directory != SERVER_LEVEL);
-        Ok(Some(Self { directory, envelope, payload }))
+        Ok(Some(Self { directory, envelope, payload, seen }))
     }
 
     /// A frame for an event of the door's own, with an id as opencode's events have.
@@ -164,7 +169,7 @@ impl Ring {
 
     fn append(&mut self, frame: Frame) -> u64 {
         let position = self.last() + 1;
-        let Frame { directory, envelope, payload } = frame;
+        let Frame { directory, envelope, payload, seen: _ } = frame;
         self.bytes += envelope.len() + ENTRY_COST;
         let id = self.id_at_end(position);
         self.entries.push_back(Arc::new(Entry { id, directory, envelope, payload }));

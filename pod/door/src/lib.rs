@@ -28,11 +28,13 @@ mod refusal;
 mod routes;
 mod secrets;
 mod subscription;
+mod turns;
 mod upstream;
 
 use guests::Guests;
 use journal::Journal;
 use passage::Passage;
+use turns::Turns;
 use upstream::Authorization;
 
 pub use metrics::Metrics;
@@ -61,6 +63,8 @@ pub struct DoorConfig {
     pub upload_idle: Duration,
     /// How long requests in flight may go on after shutdown began.
     pub drain: Duration,
+    /// How long a prompt that opencode took may take to begin, before opencode is started anew.
+    pub start_bound: Duration,
     /// Connections at a time. For one more, the oldest that has not given the password makes room; when all have, it is
     /// closed at once, and counted.
     pub connections: usize,
@@ -87,6 +91,7 @@ impl DoorConfig {
             write_wait: Duration::from_mins(1),
             upload_idle: Duration::from_mins(1),
             drain: Duration::from_secs(3),
+            start_bound: Duration::from_mins(1),
             connections: 1024,
             metrics: Metrics::default(),
         }
@@ -100,6 +105,7 @@ struct Door {
     guests: Arc<Guests>,
     upstream: Authorization,
     journal: Journal,
+    turns: Turns,
     passage: watch::Receiver<Passage>,
     link: ServeLink,
     serve: watch::Receiver<ServeState>,
@@ -121,6 +127,7 @@ pub async fn run(
         guests: Arc::default(),
         upstream: Authorization::new(&config.secrets),
         journal: Journal::new(config.ring_bytes),
+        turns: Turns::new(config.start_bound),
         passage,
         serve: link.state(),
         link,
@@ -132,6 +139,7 @@ pub async fn run(
     door.tracker.spawn(subscription::run(Arc::clone(&door), passage_sender));
     let secrets = door.config.secrets.clone();
     door.tracker.spawn(secrets.follow(door.config.metrics.clone(), door.shutdown.clone()));
+    door.tracker.spawn(turns::run(Arc::clone(&door)));
     let result = connections::accept(listener, &door).await;
     door.shutdown.cancel();
     door.tracker.close();

@@ -28,6 +28,10 @@ use crate::{
     class::{Class, classify},
     passage::Passage,
     refusal::{DoorBody, refuse},
+    turns::{
+        self,
+        call::{Answering, Call, Watched, refuse_more},
+    },
 };
 
 /// How long a refused connection may turn out to be opencode's end, in which case the request waits for the next.
@@ -119,10 +123,13 @@ pub(crate) async fn forward(
     if class == Class::Forbidden {
         return Err(refuse(ProblemType::RefusedRoute, REFUSED_ROUTE));
     }
-    let (Way { address, boot_id }, mut sender) = connect(door).await?;
     let client = is_websocket(request.headers()).then(|| upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
+    let _abort = turns::call::abort(door, &class, &parts).await?;
+    let (Way { address, boot_id }, mut sender) = connect(door).await?;
     let body = Upload::new(body, door.config.metrics.received_bytes.clone(), door.config.upload_idle);
+    let call = Call::begin(door, &class, &parts, &boot_id).map_err(refuse_more)?;
+    let body = Watched::new(body, call.as_ref());
     let outgoing =
         Request::from_parts(outgoing(parts, address, &door.upstream.get(), client.is_some()), body);
     let mut answer = match sender.send_request(outgoing).await {
@@ -138,7 +145,8 @@ pub(crate) async fn forward(
         _ => remove_hop_by_hop(answer.headers_mut()),
     }
     *answer.version_mut() = Version::HTTP_11;
-    Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+    let answered = call.and_then(|call| call.answer(answer.status()));
+    Ok(answer.map(|body| Answering::new(body, answered).map_err(Into::into).boxed_unsync()))
 }
 
 /// Gives opencode's answer to a preflight of an anonymous caller: it takes them without credentials, and gets none.
@@ -188,7 +196,7 @@ async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Respons
 
 /// Connects to opencode, waiting for it to start. A connection that opencode refuses because it has just ended has
 /// carried nothing, so the request waits for the next start.
-async fn connect(door: &Door) -> Result<(Way, Sender<Upload>), Response<DoorBody>> {
+async fn connect(door: &Door) -> Result<(Way, Sender<Watched<Upload>>), Response<DoorBody>> {
     let deadline = Instant::now() + door.config.start_wait;
     loop {
         let Way { address, boot_id } = way(door, deadline).await?;

@@ -89,6 +89,7 @@ async fn dispatch(
         }
         ("/doc", Caller::Authenticated) if get => document::serve(door).await,
         ("/berth/state", Caller::Authenticated) if get => Ok(json(&state(door))),
+        ("/berth/turns", Caller::Authenticated) if get => Ok(json(&door.turns.view())),
         ("/global/event", Caller::Authenticated) if get => {
             let (parts, _) = request.into_parts();
             Ok(events::serve(Arc::clone(door), &parts, Scope::Global))
@@ -99,7 +100,7 @@ async fn dispatch(
             Ok(events::serve(Arc::clone(door), &parts, scope))
         }
         (path, Caller::Authenticated) if is_own(path) => {
-            Err(refuse(ProblemType::NotFound, "The door has GET /berth/state and nothing else here."))
+            Err(refuse(ProblemType::NotFound, "The door has GET /berth/state and GET /berth/turns here."))
         }
         (_, Caller::Authenticated) if [Method::CONNECT, Method::TRACE].contains(request.method()) => {
             Err(refuse(ProblemType::MethodNotAllowed, "The door is no tunnel, and repeats no request."))

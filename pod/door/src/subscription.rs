@@ -62,7 +62,10 @@ pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
     let serve = door.serve.clone();
     // An exit from before the door's start belongs to no epoch of its journal.
     let reported = Reported::of(&serve.borrow());
-    let subscription = Subscription { door: &door, passage, serve, followed: None, reported, pause: PAUSE };
+    let found = Some(serve.borrow().clone()).filter(|state| state.phase == ServePhase::Ready);
+    let found = found.map(|state| state.boot_id);
+    let subscription =
+        Subscription { door: &door, passage, serve, found, followed: None, reported, pause: PAUSE };
     tokio::select! {
         () = subscription.run() => {}
         () = door.shutdown.cancelled() => {}
@@ -73,6 +76,8 @@ struct Subscription<'a> {
     door: &'a Door,
     passage: watch::Sender<Passage>,
     serve: watch::Receiver<ServeState>,
+    /// The run that already answered when the door started: prompts may have been sent to it before.
+    found: Option<String>,
     /// The run that was subscribed to last.
     followed: Option<String>,
     /// What of the supervisor's state was journaled.
@@ -115,6 +120,9 @@ impl Subscription<'_> {
     fn report_exit(&mut self, state: &ServeState) {
         self.report_tools(state);
         for event in self.reported.exits(state) {
+            if let DoorEvent::ServeExited { boot_id, .. } = &event {
+                self.door.turns.exited(&self.door.journal, boot_id);
+            }
             self.door.journal.append(Frame::own(&event));
         }
     }
@@ -183,6 +191,7 @@ impl Subscription<'_> {
         if self.followed.as_ref() == Some(&state.boot_id) {
             tracing::warn!(boot = state.boot, "events of opencode may have been missed: a new epoch begins");
             self.door.journal.begin_epoch();
+            self.door.turns.hears(&self.door.journal, &state.boot_id, false);
             return;
         }
         self.followed = Some(state.boot_id.clone());
@@ -191,6 +200,8 @@ impl Subscription<'_> {
             boot_id: state.boot_id.clone(),
             version: state.version.clone().unwrap_or_default(),
         }));
+        let whole = self.found.as_ref() != Some(&state.boot_id);
+        self.door.turns.hears(&self.door.journal, &state.boot_id, whole);
     }
 }
 
@@ -256,7 +267,7 @@ fn is_over(state: &ServeState, boot_id: &str) -> bool {
 
 fn keep(door: &Door, data: String) {
     match Frame::parse(data) {
-        Ok(Some(frame)) => door.journal.append(frame),
+        Ok(Some(frame)) => door.turns.keep(&door.journal, frame),
         Ok(None) => {}
         Err(error) => {
             door.config.metrics.dropped_frames.inc();

@@ -104,6 +104,8 @@ impl Owner {
                 );
                 Ok(())
             }
+            // The translators prove ends by opencode's own events.
+            DoorEvent::Turn(_) => Ok(()),
         }
     }
 

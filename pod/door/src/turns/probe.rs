@@ -1,0 +1,179 @@
+//! Questions to opencode about what runs, for the turn table. IO.
+//!
+//! Each is bounded in time and bytes. A directory whose configuration is broken answers 400 to everything, and nothing
+//! can run there; an opencode that does not answer is the supervisor's to end.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use http::StatusCode;
+use http_body_util::{BodyExt, Limited};
+use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
+use super::{Evidence, Listed, Working};
+use crate::{Door, passage::Passage, upstream};
+
+/// Bound on one answer. An instance that has to boot first took 0.3 to 14 s (measured on opencode 1.18.33).
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Bytes of one answer.
+const BYTES: usize = 16 * 1024 * 1024;
+
+/// Messages that are asked for.
+const MESSAGES: usize = 20;
+
+/// Sessions that are asked for to find directories.
+const SESSIONS: usize = 200;
+
+/// Directories that are asked at most, those used last first: the first question to one costs an instance of 41 MB.
+const DIRECTORIES: usize = 32;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    /// opencode does not answer now.
+    #[error("opencode does not answer")]
+    Silent,
+    /// It answered with this status.
+    #[error("opencode answered with status {0}")]
+    Status(StatusCode),
+}
+
+/// Where a session stands.
+pub(super) async fn session(door: &Door, session: &str, directory: &str) -> Evidence {
+    match evidence(door, session, directory).await {
+        Ok(evidence) => evidence,
+        Err(ProbeError::Status(status)) if status.is_client_error() => Evidence::Broken,
+        Err(error) => {
+            tracing::debug!(%error, session_id = session, "where a session stands cannot be confirmed");
+            Evidence::Silent
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Session {
+    directory: String,
+}
+
+async fn evidence(door: &Door, session: &str, directory: &str) -> Result<Evidence, ProbeError> {
+    let found = get::<Session>(door, &format!("/session/{}", encode(session)), directory).await;
+    let (directory, exists) = match found {
+        Ok(found) => (found.directory, true),
+        Err(ProbeError::Status(StatusCode::NOT_FOUND)) => (directory.to_owned(), false),
+        Err(error) => return Err(error),
+    };
+    let busy = working(door, &directory).await?.iter().any(|working| working == session);
+    let messages = if exists && !busy { messages(door, session, &directory).await? } else { Vec::new() };
+    Ok(Evidence::Answered { busy, messages })
+}
+
+async fn messages(door: &Door, session: &str, directory: &str) -> Result<Vec<Listed>, ProbeError> {
+    #[derive(Deserialize)]
+    struct Message {
+        info: Info,
+    }
+    #[derive(Deserialize)]
+    struct Info {
+        id: String,
+        #[serde(rename = "parentID")]
+        parent: Option<String>,
+        #[serde(default)]
+        time: Time,
+    }
+    #[derive(Default, Deserialize)]
+    struct Time {
+        completed: Option<serde::de::IgnoredAny>,
+    }
+    let path = format!("/session/{}/message?limit={MESSAGES}", encode(session));
+    let messages: Vec<Message> = get(door, &path, directory).await?;
+    let listed = messages.into_iter().map(|Message { info: Info { id, parent, time } }| Listed {
+        id,
+        parent,
+        completed: time.completed.is_some(),
+    });
+    Ok(listed.collect())
+}
+
+/// Sessions in which opencode works, of a directory.
+async fn working(door: &Door, directory: &str) -> Result<Vec<String>, ProbeError> {
+    #[derive(Deserialize)]
+    struct Status {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    type Statuses = std::collections::HashMap<String, Status>;
+    let statuses: Statuses = get(door, "/session/status", directory).await?;
+    let busy = statuses.into_iter().filter(|(_, status)| status.kind != "idle");
+    Ok(busy.map(|(session, _)| session).collect())
+}
+
+/// What runs in opencode: asked of the directories `known`, and of those of the sessions that were used last.
+pub(super) async fn everything(door: &Door, known: BTreeSet<String>) -> Result<Vec<Working>, ProbeError> {
+    let mut directories: Vec<String> = known.into_iter().collect();
+    // Newest first (measured on opencode 1.15.4 and 1.18.33).
+    let recent: Vec<Session> = get(door, &format!("/experimental/session?limit={SESSIONS}"), "").await?;
+    for Session { directory } in recent {
+        if !directories.contains(&directory) && directories.len() < DIRECTORIES {
+            directories.push(directory);
+        }
+    }
+    let mut all = Vec::new();
+    for directory in directories {
+        match working(door, &directory).await {
+            Ok(sessions) => {
+                let working = |session| Working { session, directory: directory.clone() };
+                all.extend(sessions.into_iter().map(working));
+            }
+            // Its instance cannot be had, so nothing runs in it.
+            Err(ProbeError::Status(status)) if status.is_client_error() => {
+                tracing::info!(directory, %status, "a directory cannot say what runs in it");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+async fn get<T: DeserializeOwned>(door: &Door, path: &str, directory: &str) -> Result<T, ProbeError> {
+    let Passage::Open { address, .. } = *door.passage.borrow() else { return Err(ProbeError::Silent) };
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let path = match directory {
+        "" => path.to_owned(),
+        directory => format!("{path}{separator}directory={}", encode(directory)),
+    };
+    let request = upstream::get(&path, address, &door.upstream.get());
+    let exchange = async {
+        let response =
+            upstream::send(address, request, &door.tracker).await.map_err(|_| ProbeError::Silent)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), BYTES).collect().await;
+        let body = body.map_err(|_| ProbeError::Silent)?.to_bytes();
+        if status != StatusCode::OK {
+            return Err(ProbeError::Status(status));
+        }
+        serde_json::from_slice(&body).map_err(|_| ProbeError::Silent)
+    };
+    timeout(ANSWER, exchange).await.map_err(|_| ProbeError::Silent)?
+}
+
+/// Asks opencode to abort what runs in a session.
+pub(super) async fn abort(door: &Door, session: &str, directory: &str) -> Result<(), ProbeError> {
+    let Passage::Open { address, .. } = *door.passage.borrow() else { return Err(ProbeError::Silent) };
+    let path = format!("/session/{}/abort?directory={}", encode(session), encode(directory));
+    let mut request = upstream::get(&path, address, &door.upstream.get());
+    *request.method_mut() = http::Method::POST;
+    let exchange = async {
+        let response =
+            upstream::send(address, request, &door.tracker).await.map_err(|_| ProbeError::Silent)?;
+        let status = response.status();
+        let read = Limited::new(response.into_body(), BYTES).collect().await;
+        read.map_err(|_| ProbeError::Silent)?;
+        if status.is_success() { Ok(()) } else { Err(ProbeError::Status(status)) }
+    };
+    timeout(ANSWER, exchange).await.map_err(|_| ProbeError::Silent)?
+}
+
+fn encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}

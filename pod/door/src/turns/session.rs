@@ -1,0 +1,589 @@
+//! What runs in one session: a state machine over requests and events. Pure.
+//!
+//! What it goes by, all measured on opencode 1.15.4 and 1.18.33: an idle means nothing for a prompt that has not begun;
+//! a prompt begins when its user message was stored and the session is busy after that, or when an answer names it as
+//! its parent; all prompts that were taken into a run end with the run's idle; after an abort or an error the answer
+//! that was open is closed after the idle, and followed by another idle.
+
+use std::{collections::VecDeque, time::Duration};
+
+use berth_wire::door::{DoorSession, TurnEnding, TurnEvent, TurnOrigin, TurnPhase};
+
+use super::turn::{Abort, Action, Admission, Now, Out, Quiet, Stage, Turn};
+
+/// Turns of a session that have not ended, at most.
+pub(crate) const TURNS: usize = 256;
+
+/// Ids of user messages and of open answers that are remembered, each.
+const REMEMBERED: usize = 64;
+
+/// How long an answer may stay open after its session went idle.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// After an error without a beginning, how long the beginning may take: the error may be of the turn before.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+
+/// After the idle of the run that a prompt was queued in, how long another run may take to begin with it.
+const AFTER_RUN: Duration = Duration::from_secs(2);
+
+/// After the answer to an abort, how long the idle may take.
+const AFTER_ABORT: Duration = Duration::from_secs(3);
+
+/// How long the second idle of an aborted turn may take after its answer was closed.
+const SECOND_IDLE: Duration = Duration::from_millis(500);
+
+/// Silence of a session in which something runs, after which opencode is asked.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// Between two questions about a session.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Questions without an answer after which the table decides without.
+const UNANSWERED: u8 = 3;
+
+/// How far apart opencode's clock of message times and ours may be, in milliseconds.
+const SKEW_MS: i64 = 5_000;
+
+/// Whether an abort may pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// At once. [`Session::abort_returned`] must be called when it was answered, or was lost.
+    Pass,
+    /// When these have begun or ended: before that opencode answers it and runs the prompt all the same.
+    Hold(Vec<u64>),
+}
+
+/// A message as opencode lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) id: String,
+    /// The prompt that it answers.
+    pub(crate) parent: Option<String>,
+    pub(crate) completed: bool,
+}
+
+/// What opencode says about a session when it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// It answered: whether it works in the session, and the newest messages.
+    Answered { busy: bool, messages: Vec<Listed> },
+    /// The session's directory cannot be used, so nothing can run there: its configuration is broken, say.
+    Broken,
+    /// It did not answer.
+    Silent,
+}
+
+/// A session.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    /// Directory of its instance: by its events, or as a request named it.
+    pub(crate) directory: String,
+    pub(crate) parent: Option<String>,
+    /// opencode works in it, by the events.
+    pub(crate) busy: bool,
+    pub(crate) turns: Vec<Turn>,
+    /// Number of its newest event, as the table counts them.
+    pub(crate) touched: u64,
+    deleted: bool,
+    /// Answers that are not complete.
+    open: Vec<String>,
+    /// Prompts that were seen.
+    users: VecDeque<String>,
+    /// Aborts that are on their way.
+    aborts: usize,
+    heard: Duration,
+    idle_since: Duration,
+    /// Until then an idle is the second one of the run before.
+    stale_idle: Option<Duration>,
+    /// opencode is being asked.
+    asking: bool,
+    not_before: Duration,
+}
+
+impl Session {
+    pub(crate) fn new(id: &str, directory: &str) -> Self {
+        Self { id: id.to_owned(), directory: directory.to_owned(), ..Self::default() }
+    }
+
+    /// Something runs, or will.
+    pub(crate) fn is_active(&self) -> bool {
+        self.busy || !self.turns.is_empty()
+    }
+
+    pub(crate) fn view(&self) -> DoorSession {
+        DoorSession {
+            session_id: self.id.clone(),
+            directory: Some(self.directory.clone()).filter(|directory| !directory.is_empty()),
+            parent_id: self.parent.clone(),
+            busy: self.busy,
+            turns: self.turns.iter().filter(|turn| !turn.note).map(Turn::view).collect(),
+        }
+    }
+
+    // Requests.
+
+    /// A prompt is passed on. False when there are too many.
+    pub(crate) fn admit(&mut self, admission: &Admission, ticket: u64, now: Now) -> bool {
+        if self.turns.len() >= TURNS {
+            return false;
+        }
+        let mut turn = Turn::new(admission.origin, now);
+        turn.tickets.push(ticket);
+        self.turns.push(turn);
+        true
+    }
+
+    /// All of the prompt that matters was passed on.
+    pub(crate) fn learned(&mut self, ticket: u64, message_id: Option<String>, note: bool, out: &mut Out) {
+        let Some(at) = self.at(ticket) else { return };
+        if let Some(id) = message_id {
+            let same = self.turns.iter().position(|turn| turn.has_id(&id) && turn.quiet.is_none());
+            if let Some(same) = same.filter(|same| *same != at) {
+                // The same ids again: opencode does not run them twice.
+                let again = self.turns.remove(at);
+                let first = self.turns.get_mut(if same > at { same - 1 } else { same });
+                if let Some(first) = first {
+                    first.tickets.extend(&again.tickets);
+                }
+                return;
+            }
+            if let Some(turn) = self.turns.get_mut(at) {
+                turn.message_id = Some(id);
+            }
+        }
+        if let Some(turn) = self.turns.get_mut(at) {
+            turn.note = note;
+        }
+        self.announce(at, out);
+    }
+
+    /// opencode took the prompt.
+    pub(crate) fn accepted(&mut self, ticket: u64, now: Now, out: &mut Out) {
+        let Some(at) = self.at(ticket) else { return };
+        self.announce(at, out);
+        let Some(turn) = self.turns.get_mut(at) else { return };
+        turn.accepted = turn.accepted.or(Some(now.elapsed));
+    }
+
+    /// opencode answered a call that lasts as long as its turn.
+    pub(crate) fn answered(&mut self, ticket: u64, now: Now, out: &mut Out) {
+        self.accepted(ticket, now, out);
+        let Some(at) = self.at(ticket) else { return };
+        let Some(turn) = self.turns.get_mut(at) else { return };
+        if !turn.started() && !self.busy {
+            self.end(at, TurnEnding::Idle, out);
+        } else if turn.runs() {
+            // The events say that it goes on, and they are right, or late.
+            turn.check = turn.check.or(Some(now.elapsed + AFTER_RUN));
+        }
+    }
+
+    /// opencode refused the prompt, or it did not arrive there.
+    pub(crate) fn refused(&mut self, ticket: u64, out: &mut Out) {
+        let Some(at) = self.at(ticket) else { return };
+        let Some(turn) = self.turns.get_mut(at) else { return };
+        turn.tickets.retain(|known| *known != ticket);
+        if turn.tickets.is_empty() && !turn.started() {
+            self.end(at, TurnEnding::Refused, out);
+        }
+    }
+
+    /// Somebody wants everything in the session to stop.
+    pub(crate) fn abort(&mut self) -> Plan {
+        let runs = self.busy || self.turns.iter().any(Turn::runs);
+        let mut held = Vec::new();
+        for turn in &mut self.turns {
+            if turn.waits() {
+                turn.abort = Abort::Armed;
+                held.extend(turn.tickets.first());
+            } else if turn.runs() {
+                turn.abort = Abort::Sent;
+            }
+        }
+        if !runs && !held.is_empty() {
+            return Plan::Hold(held);
+        }
+        self.aborts += 1;
+        Plan::Pass
+    }
+
+    /// An abort that was passed on was answered, or lost.
+    pub(crate) fn abort_returned(&mut self, now: Now) {
+        self.aborts = self.aborts.saturating_sub(1);
+        if self.aborts > 0 {
+            return;
+        }
+        for turn in self.turns.iter_mut().filter(|turn| turn.abort == Abort::Sent) {
+            turn.abort = Abort::Returned;
+            if turn.runs() {
+                turn.check = Some(now.elapsed + AFTER_ABORT);
+            }
+        }
+    }
+
+    /// A held abort need not wait any more: what it is for has ended, or was aborted.
+    pub(crate) fn held(&self, tickets: &[u64]) -> bool {
+        let mut turns = tickets.iter().filter_map(|ticket| self.turns.get(self.at(*ticket)?));
+        turns.all(|turn| turn.abort == Abort::Returned)
+    }
+
+    // Events.
+
+    pub(crate) fn user(&mut self, message: &str, created: Option<i64>, now: Now, out: &mut Out) {
+        self.heard = now.elapsed;
+        let known = self.users.iter().any(|user| user == message);
+        if !known {
+            remember(&mut self.users, message);
+        }
+        let at = self.turns.iter().position(|turn| !turn.seen() && turn.has_id(message));
+        let at = at.or_else(|| if known { None } else { self.nameless(created) });
+        let Some(at) = at else { return };
+        if let Some(turn) = self.turns.get_mut(at) {
+            turn.stage = turn.stage.max(Stage::Seen);
+            turn.message_id = Some(message.to_owned());
+            (turn.check, turn.errored) = (None, false);
+        }
+        self.announce(at, out);
+        if self.turns.get(at).is_some_and(|turn| turn.note) {
+            self.end(at, TurnEnding::Idle, out);
+        }
+    }
+
+    /// The oldest prompt whose id is opencode's choice and that may be this message.
+    fn nameless(&self, created: Option<i64>) -> Option<usize> {
+        let fits = |turn: &Turn| created.is_none_or(|at| at + SKEW_MS >= turn.since.as_millisecond());
+        self.turns.iter().position(|turn| !turn.seen() && turn.message_id.is_none() && fits(turn))
+    }
+
+    pub(crate) fn assistant(
+        &mut self,
+        message: &str,
+        parent: Option<&str>,
+        completed: bool,
+        now: Now,
+        out: &mut Out,
+    ) {
+        self.heard = now.elapsed;
+        if completed {
+            self.open.retain(|open| open != message);
+            self.closed(message, now);
+        } else if !self.open.iter().any(|open| open == message) && self.open.len() < REMEMBERED {
+            self.open.push(message.to_owned());
+        }
+        let Some(parent) = parent else { return };
+        if let Some(at) = self.turns.iter().rposition(|turn| turn.has_id(parent)) {
+            self.start(at, out);
+            if !completed {
+                self.revive(at, out);
+            }
+        } else if !completed && !self.users.iter().any(|user| user == parent) {
+            // Its prompt was not told of: the event was lost, or it is older than this table.
+            remember(&mut self.users, parent);
+            if let Some(at) = self.nameless(None) {
+                self.turns.get_mut(at).into_iter().for_each(|turn| turn.message_id = Some(parent.to_owned()));
+                self.start(at, out);
+            }
+        }
+        if !completed && self.busy {
+            self.notice(Some(parent), now, out);
+        }
+    }
+
+    /// A run for which nobody asked through this door; those of subagents belong to their parent's.
+    pub(crate) fn notice(&mut self, prompt: Option<&str>, now: Now, out: &mut Out) {
+        if self.turns.iter().any(Turn::started) || self.parent.is_some() {
+            return;
+        }
+        let mut turn = Turn::new(TurnOrigin::External, now);
+        turn.message_id = prompt.map(str::to_owned);
+        turn.announced = true;
+        self.turns.push(turn);
+        self.start(self.turns.len() - 1, out);
+    }
+
+    pub(crate) fn busy(&mut self, now: Now, out: &mut Out) {
+        (self.busy, self.heard) = (true, now.elapsed);
+        for at in 0..self.turns.len() {
+            if self.turns.get(at).is_some_and(Turn::seen) {
+                self.start(at, out);
+            }
+        }
+    }
+
+    pub(crate) fn idle(&mut self, now: Now) {
+        self.heard = now.elapsed;
+        if self.stale_idle.is_some_and(|until| now.elapsed < until) {
+            let check = now.elapsed + AFTER_ABORT;
+            self.turns.iter_mut().filter(|turn| turn.runs()).for_each(|turn| turn.check = Some(check));
+            return;
+        }
+        (self.busy, self.idle_since) = (false, now.elapsed);
+        for turn in &mut self.turns {
+            if turn.runs() {
+                turn.quiet = Some(Quiet { since: now.elapsed, waits_for: self.open.clone() });
+                turn.check = None;
+            } else if turn.seen() && !turn.started() {
+                turn.check = turn.check.or(Some(now.elapsed + AFTER_RUN));
+            }
+        }
+    }
+
+    pub(crate) fn error(&mut self, now: Now) {
+        self.heard = now.elapsed;
+        for turn in self.turns.iter_mut().filter(|turn| turn.waits() && !turn.seen()) {
+            turn.errored = true;
+            turn.check = turn.check.or(Some(now.elapsed + AFTER_ERROR));
+        }
+    }
+
+    pub(crate) fn deleted(&mut self) {
+        self.deleted = true;
+    }
+
+    /// The instance in which it ran is gone.
+    pub(crate) fn disposed(&mut self, now: Now, out: &mut Out) {
+        (self.busy, self.idle_since) = (false, now.elapsed);
+        self.open.clear();
+        self.end_where(Turn::started, TurnEnding::Disposed, out);
+        let check = now.elapsed + AFTER_RUN;
+        self.turns.iter_mut().filter(|turn| turn.seen()).for_each(|turn| turn.check = Some(check));
+    }
+
+    /// opencode itself is gone.
+    pub(crate) fn exited(&mut self, out: &mut Out) {
+        self.busy = false;
+        self.open.clear();
+        self.stale_idle = None;
+        (self.asking, self.not_before) = (false, Duration::ZERO);
+        self.end_where(|_| true, TurnEnding::Exited, out);
+    }
+
+    /// Events were missed.
+    pub(crate) fn missed(&mut self, now: Now) {
+        self.open.clear();
+        for turn in &mut self.turns {
+            turn.quiet.iter_mut().for_each(|quiet| quiet.waits_for.clear());
+            turn.check = Some(now.elapsed);
+        }
+    }
+
+    // Confirmation.
+
+    /// When opencode is to be asked about it.
+    pub(crate) fn deadline(&self, start_bound: Duration) -> Option<Duration> {
+        if self.asking {
+            return None;
+        }
+        let due = self.turns.iter().filter_map(|turn| self.due(turn, start_bound));
+        due.chain(self.busy.then_some(self.heard + SILENCE)).min().map(|due| due.max(self.not_before))
+    }
+
+    fn due(&self, turn: &Turn, start_bound: Duration) -> Option<Duration> {
+        let by_bound = if let Some(quiet) = &turn.quiet {
+            Some(quiet.since + SETTLE)
+        } else if turn.started() {
+            Some(self.heard + SILENCE)
+        } else if self.busy {
+            None
+        } else {
+            // Its answer comes after its instance has booted; one that is not answered at all gets twice the time.
+            let from = turn.accepted.unwrap_or(turn.admitted + start_bound);
+            Some(from.max(self.idle_since) + start_bound)
+        };
+        [by_bound, turn.check].into_iter().flatten().min()
+    }
+
+    /// Asks for a confirmation when it is due.
+    pub(crate) fn tick(&mut self, now: Now, start_bound: Duration, out: &mut Out) {
+        if self.deadline(start_bound).is_some_and(|due| due <= now.elapsed) {
+            self.asking = true;
+            let (session, directory) = (self.id.clone(), self.directory.clone());
+            out.actions.push(Action::Confirm { session, directory });
+        }
+    }
+
+    /// What opencode said when it was asked.
+    pub(crate) fn confirmed(&mut self, evidence: &Evidence, now: Now, start_bound: Duration, out: &mut Out) {
+        self.asking = false;
+        self.not_before = now.elapsed + AGAIN;
+        if let Evidence::Answered { busy: true, .. } = evidence {
+            self.goes_on(now, out);
+            return;
+        }
+        if *evidence != Evidence::Silent {
+            self.busy = false;
+        }
+        let mut at = 0;
+        while let Some(turn) = self.turns.get(at) {
+            let due = self.due(turn, start_bound).is_some_and(|due| due <= now.elapsed);
+            if let Some(ending) = due.then(|| verdict(turn, evidence)).flatten() {
+                out.restart |= ending == TurnEnding::NeverStarted && turn.accepted.is_some() && !self.deleted;
+                self.end(at, ending, out);
+            } else {
+                self.put_off(at, due, evidence);
+                at += 1;
+            }
+        }
+    }
+
+    fn goes_on(&mut self, now: Now, out: &mut Out) {
+        self.busy(now, out);
+        for at in 0..self.turns.len() {
+            self.revive(at, out);
+            let Some(turn) = self.turns.get_mut(at) else { break };
+            turn.check = None;
+            if turn.runs() && turn.abort == Abort::Returned {
+                self.send_abort(at, out);
+            }
+        }
+    }
+
+    fn put_off(&mut self, at: usize, due: bool, evidence: &Evidence) {
+        let Some(turn) = self.turns.get_mut(at).filter(|_| due) else { return };
+        match evidence {
+            Evidence::Silent => turn.unanswered += 1,
+            Evidence::Answered { .. } | Evidence::Broken if turn.errored => turn.unanswered += 1,
+            Evidence::Answered { .. } | Evidence::Broken => {
+                turn.check = None;
+                self.heard = self.not_before;
+            }
+        }
+    }
+
+    // What follows.
+
+    fn at(&self, ticket: u64) -> Option<usize> {
+        self.turns.iter().position(|turn| turn.tickets.contains(&ticket))
+    }
+
+    fn announce(&mut self, at: usize, out: &mut Out) {
+        let Some(turn) = self.turns.get_mut(at) else { return };
+        if !turn.announced && !turn.note {
+            turn.announced = true;
+            self.tell(at, TurnPhase::Admitted, None, out);
+        }
+    }
+
+    fn start(&mut self, at: usize, out: &mut Out) {
+        self.announce(at, out);
+        let Some(turn) = self.turns.get_mut(at).filter(|turn| turn.waits()) else { return };
+        (turn.stage, turn.errored, turn.check) = (Stage::Started, false, None);
+        let armed = turn.abort == Abort::Armed;
+        self.tell(at, TurnPhase::Started, None, out);
+        if armed {
+            self.send_abort(at, out);
+        }
+    }
+
+    /// A turn whose session had gone idle goes on after all.
+    fn revive(&mut self, at: usize, out: &mut Out) {
+        let Some(turn) = self.turns.get_mut(at) else { return };
+        if turn.quiet.take().is_some() && turn.abort == Abort::Returned {
+            self.send_abort(at, out);
+        }
+    }
+
+    fn send_abort(&mut self, at: usize, out: &mut Out) {
+        let Some(turn) = self.turns.get_mut(at) else { return };
+        turn.abort = Abort::Sent;
+        let (session, directory) = (self.id.clone(), self.directory.clone());
+        let action = Action::SendAbort { session, directory };
+        if !out.actions.contains(&action) {
+            self.aborts += 1;
+            out.actions.push(action);
+        }
+    }
+
+    /// An answer was closed. When it is one of a run before, that run's second idle follows.
+    fn closed(&mut self, message: &str, now: Now) {
+        let mut late = false;
+        for quiet in self.turns.iter_mut().filter_map(|turn| turn.quiet.as_mut()) {
+            let before = quiet.waits_for.len();
+            quiet.waits_for.retain(|open| open != message);
+            late |= quiet.waits_for.len() < before;
+        }
+        if late && self.turns.iter().any(Turn::runs) {
+            self.stale_idle = Some(now.elapsed + SECOND_IDLE);
+        }
+    }
+
+    /// Ends the turns whose session is idle, when nothing of them can come any more.
+    pub(crate) fn settle(&mut self, children_work: bool, out: &mut Out) {
+        self.end_where(
+            |turn| {
+                let settled = turn.quiet.as_ref().is_some_and(|quiet| quiet.waits_for.is_empty());
+                settled && turn.abort != Abort::Sent && !(turn.aborted() && children_work)
+            },
+            TurnEnding::Idle,
+            out,
+        );
+    }
+
+    fn end_where(&mut self, over: impl Fn(&Turn) -> bool, ending: TurnEnding, out: &mut Out) {
+        while let Some(at) = self.turns.iter().position(&over) {
+            self.end(at, ending, out);
+        }
+    }
+
+    fn end(&mut self, at: usize, ending: TurnEnding, out: &mut Out) {
+        let aborted = self.turns.get(at).is_some_and(Turn::aborted);
+        let ending = if aborted && ending == TurnEnding::Idle { TurnEnding::Aborted } else { ending };
+        if self.turns.get(at).is_some_and(|turn| turn.announced && !turn.note) {
+            self.tell(at, TurnPhase::Ended, Some(ending), out);
+        }
+        if at < self.turns.len() {
+            self.turns.remove(at);
+        }
+    }
+
+    fn tell(&self, at: usize, phase: TurnPhase, outcome: Option<TurnEnding>, out: &mut Out) {
+        let Some(turn) = self.turns.get(at) else { return };
+        out.events.push(TurnEvent {
+            session_id: self.id.clone(),
+            directory: Some(self.directory.clone()).filter(|directory| !directory.is_empty()),
+            message_id: turn.message_id.clone(),
+            phase,
+            origin: turn.origin,
+            outcome,
+        });
+    }
+}
+
+/// How a turn ended that is due, when opencode does not work in its session; `None` while it may go on.
+fn verdict(turn: &Turn, evidence: &Evidence) -> Option<TurnEnding> {
+    let messages = match evidence {
+        Evidence::Silent if turn.unanswered + 1 < UNANSWERED => return None,
+        Evidence::Silent | Evidence::Broken if turn.started() => return Some(TurnEnding::Unknown),
+        Evidence::Broken => return Some(TurnEnding::Failed),
+        Evidence::Silent => [].as_slice(),
+        Evidence::Answered { messages, .. } => messages.as_slice(),
+    };
+    let id = turn.message_id.as_deref();
+    let answers = || messages.iter().filter(|message| id.is_some() && message.parent.as_deref() == id);
+    if turn.started() {
+        let open = turn.quiet.is_none() && answers().any(|message| !message.completed);
+        return (!open).then_some(TurnEnding::Idle);
+    }
+    let stored = messages.iter().any(|message| Some(message.id.as_str()) == id);
+    if turn.note || answers().next().is_some() {
+        Some(TurnEnding::Idle)
+    } else if turn.abort == Abort::Armed && turn.seen() {
+        Some(TurnEnding::Aborted)
+    } else if turn.errored {
+        // When it is stored, its beginning may be on the way.
+        (!stored || turn.unanswered > 0).then_some(TurnEnding::Failed)
+    } else if turn.seen() && turn.check.is_some() {
+        // It was queued in a run that ended without it.
+        Some(TurnEnding::Idle)
+    } else {
+        Some(TurnEnding::NeverStarted)
+    }
+}
+
+fn remember(ids: &mut VecDeque<String>, id: &str) {
+    if ids.len() == REMEMBERED {
+        ids.pop_front();
+    }
+    ids.push_back(id.to_owned());
+}
