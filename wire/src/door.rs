@@ -43,7 +43,7 @@ impl fmt::Display for Cursor {
 }
 
 /// Why a subscriber cannot be given what it asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResyncReason {
     /// The cursor is of another epoch.

@@ -4,14 +4,13 @@
 //! server. Unlike opencode's, the frames have ids, the streams honour `Last-Event-ID` (or `?last_event_id=`), outlive
 //! a restart of opencode, and do not end when their directory's instance is disposed of.
 
-use std::{borrow::Cow, convert::Infallible, path::Path, sync::Arc};
+use std::{borrow::Cow, convert::Infallible, sync::Arc};
 
 use berth_wire::{door::DoorEvent, sse::write_event};
 use futures_util::{Stream, stream};
-use http::{HeaderMap, HeaderValue, Response, Uri, header, request::Parts};
+use http::{HeaderValue, Response, Uri, header, request::Parts};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
-use percent_encoding::percent_decode_str;
 use tokio::{
     sync::watch,
     time::{Instant, Interval, MissedTickBehavior, interval_at},
@@ -19,44 +18,16 @@ use tokio::{
 
 use crate::{
     Door,
-    journal::{self, Entry, Resync},
+    journal::{self, Placed, Resync},
+    metrics::CutReason,
     refusal::DoorBody,
 };
 
-/// Header that names a directory, raw or percent-encoded, as opencode takes it.
-const DIRECTORY_HEADER: &str = "x-opencode-directory";
+mod outgoing;
+mod scope;
 
-/// Which events a subscriber gets.
-#[derive(Debug)]
-pub(crate) enum Scope {
-    /// All, in envelopes.
-    Global,
-    /// Those of a directory and of the whole server, bare.
-    Directory(String),
-}
-
-/// The scope of a request for `/event`: its directory by query, by header, or opencode's own. Links are resolved where
-/// the door sees the directory, since opencode names real paths in its events.
-pub(crate) async fn directory_scope(door: &Door, request: &Parts) -> Scope {
-    let directory = directory(door, request);
-    let real = tokio::fs::canonicalize(Path::new(&directory)).await;
-    Scope::Directory(real.map_or(directory, |real| real.to_string_lossy().into_owned()))
-}
-
-/// The directory that a request names, by query or by header, or opencode's own.
-pub(crate) fn directory(door: &Door, request: &Parts) -> String {
-    let named =
-        query(&request.uri, "directory").map(Cow::into_owned).or_else(|| directory_header(&request.headers));
-    match named.filter(|directory| !directory.is_empty()) {
-        Some(directory) => directory,
-        None => door.serve.borrow().directory.to_string_lossy().into_owned(),
-    }
-}
-
-fn directory_header(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(DIRECTORY_HEADER)?.to_str().ok()?;
-    Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
-}
+use outgoing::Outgoing;
+pub(crate) use scope::{Scope, directory, directory_scope};
 
 fn query<'a>(uri: &'a Uri, name: &str) -> Option<Cow<'a, str>> {
     let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
@@ -90,8 +61,9 @@ struct Subscriber {
     position: u64,
     newest: watch::Receiver<u64>,
     heartbeat: Interval,
-    /// What is sent before anything else.
-    opening: Option<Vec<u8>>,
+    outgoing: Outgoing,
+    /// When it was given bytes that it has not asked for more after.
+    given: Option<Instant>,
 }
 
 impl Subscriber {
@@ -103,39 +75,39 @@ impl Subscriber {
         if let Some(resync) = &start.resync {
             write_resync(&mut opening, &scope, resync);
         }
+        let mut outgoing = Outgoing::default();
+        outgoing.frames(&opening);
         let period = door.config.heartbeat;
         let mut heartbeat = interval_at(Instant::now() + period, period);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { door, scope, position: start.position, newest, heartbeat, opening: Some(opening) }
+        door.config.metrics.journal.subscribers.inc();
+        Self { door, scope, position: start.position, newest, heartbeat, outgoing, given: None }
     }
 
     fn into_stream(self) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
         stream::unfold(self, |mut subscriber| async move {
+            subscriber.given = None;
             let bytes = subscriber.next().await?;
-            Some((Ok(Frame::data(Bytes::from(bytes))), subscriber))
+            subscriber.given = Some(Instant::now());
+            Some((Ok(Frame::data(bytes)), subscriber))
         })
     }
 
     /// The next bytes; `None` at shutdown, and for a subscriber that was too slow.
-    async fn next(&mut self) -> Option<Vec<u8>> {
-        if let Some(opening) = self.opening.take() {
-            return Some(opening);
-        }
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let Ok(batch) = self.door.journal.read_after(self.position) else {
-                self.door.config.metrics.subscribers_cut.inc();
-                tracing::warn!(
-                    position = self.position,
-                    "an event subscriber fell out of the journal and is cut"
-                );
+            if self.door.shutdown.is_cancelled() {
                 return None;
-            };
-            self.position += batch.len() as u64;
-            let bytes = encode(&self.scope, &batch);
-            if !bytes.is_empty() {
+            }
+            if let Some(bytes) = self.outgoing.next() {
                 return Some(bytes);
             }
+            let Ok(batch) = self.door.journal.read_after(self.position) else {
+                self.report_cut(CutReason::Behind);
+                return None;
+            };
             if !batch.is_empty() {
+                self.take(&batch);
                 tokio::task::consume_budget().await;
                 continue;
             }
@@ -145,26 +117,45 @@ impl Subscriber {
                 _ = self.heartbeat.tick() => {
                     let mut bytes = Vec::new();
                     write_own(&mut bytes, &self.scope, "server.heartbeat");
-                    return Some(bytes);
+                    return Some(bytes.into());
                 }
             }
         }
     }
+
+    /// Puts what is in scope into the outgoing frames, with marks where the ids leap.
+    fn take(&mut self, batch: &[Placed]) {
+        for (position, entry) in batch {
+            let holes = position - self.position - 1;
+            self.position = *position;
+            let enveloped = match &self.scope {
+                Scope::Global => true,
+                Scope::Directory(wanted) => match &entry.origin.directory {
+                    Some(directory) if **directory != **wanted => continue,
+                    _ => false,
+                },
+            };
+            // The ids of one directory leap anyway.
+            if enveloped && holes > 0 {
+                self.outgoing.superseded(entry.seq - holes, entry.seq - 1);
+            }
+            self.outgoing.event(entry, enveloped);
+        }
+    }
+
+    fn report_cut(&self, reason: CutReason) {
+        self.door.config.metrics.journal.cut(reason);
+        tracing::warn!(position = self.position, ?reason, "an event subscriber was too slow and is cut");
+    }
 }
 
-fn encode(scope: &Scope, batch: &[Arc<Entry>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for entry in batch {
-        let data = match scope {
-            Scope::Global => entry.envelope(),
-            Scope::Directory(wanted) => match &entry.directory {
-                Some(directory) if directory != wanted => continue,
-                _ => entry.payload(),
-            },
-        };
-        write_event(&mut bytes, Some(&entry.id.to_string()), None, data);
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.door.config.metrics.journal.subscribers.dec();
+        if self.given.is_some_and(|given| given.elapsed() >= self.door.config.write_wait) {
+            self.report_cut(CutReason::Stalled);
+        }
     }
-    bytes
 }
 
 /// An event of this connection alone, as opencode sends it.

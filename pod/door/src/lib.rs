@@ -126,7 +126,7 @@ pub async fn run(
     let door = Arc::new(Door {
         guests: Arc::default(),
         upstream: Authorization::new(&config.secrets),
-        journal: Journal::new(config.ring_bytes),
+        journal: Journal::new(config.ring_bytes, config.metrics.journal.clone()),
         turns: Turns::new(config.start_bound),
         passage,
         serve: link.state(),

@@ -10,6 +10,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
+mod journal;
+
+pub(crate) use journal::{CutReason, JournalMetrics};
+
 /// Upper bounds of the waits for a start, in seconds. The longest wait is [`crate::DoorConfig::start_wait`].
 const WAITS: [f64; 9] = [0.01, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 
@@ -36,10 +40,8 @@ pub struct Metrics {
     pub(crate) unusable_secrets: Counter,
     /// How long requests waited for opencode that came while it did not answer.
     pub(crate) start_waits: Histogram,
-    /// Subscribers that were cut because they fell out of the journal.
-    pub(crate) subscribers_cut: Counter,
-    /// Frames of opencode's event stream that are no events.
-    pub(crate) dropped_frames: Counter,
+    /// The journal and its subscribers.
+    pub(crate) journal: JournalMetrics,
 }
 
 impl Default for Metrics {
@@ -55,8 +57,7 @@ impl Default for Metrics {
             upstream_connect_failures: Counter::default(),
             unusable_secrets: Counter::default(),
             start_waits: Histogram::new(WAITS),
-            subscribers_cut: Counter::default(),
-            dropped_frames: Counter::default(),
+            journal: JournalMetrics::default(),
         }
     }
 }
@@ -64,8 +65,8 @@ impl Default for Metrics {
 impl Metrics {
     /// Counters that this registry shows, as `berth_door_*`.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
         let registry = registry.sub_registry_with_prefix("berth_door");
+        let metrics = Self { journal: JournalMetrics::register(registry), ..Self::default() };
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
@@ -90,16 +91,6 @@ impl Metrics {
             "unusable_secrets",
             "Files of the door's secret that could not be used",
             &metrics.unusable_secrets,
-        );
-        counter(
-            "subscribers_cut",
-            "Event subscribers that fell out of the journal",
-            &metrics.subscribers_cut,
-        );
-        counter(
-            "dropped_frames",
-            "Frames of opencode's event stream that are no events",
-            &metrics.dropped_frames,
         );
         registry.register("requests", "Requests that were answered", metrics.requests.clone());
         registry.register("refusals", "Requests that the door itself refused", metrics.refusals.clone());

@@ -9,7 +9,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use berth_serve::{Exit, ServePhase, ServeState};
 use berth_wire::{
     door::DoorEvent,
-    sse::{SseError, SseReader},
+    sse::{MAX_FRAME, SseError, SseReader},
 };
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
@@ -36,6 +36,12 @@ const SILENCE: Duration = Duration::from_secs(35);
 
 /// How long the stream of an opencode that has ended may go on.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// Bound on the answer to the question whether opencode lives.
+const LIVES_BOUND: Duration = Duration::from_secs(1);
+
+/// Bound on a frame, below that of those who read it from the door, where it has an id too.
+const FRAME_BOUND: usize = MAX_FRAME - 1024;
 
 /// Pause before subscribing again; doubles with each failure in a row.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -64,8 +70,16 @@ pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
     let reported = Reported::of(&serve.borrow());
     let found = Some(serve.borrow().clone()).filter(|state| state.phase == ServePhase::Ready);
     let found = found.map(|state| state.boot_id);
-    let subscription =
-        Subscription { door: &door, passage, serve, found, followed: None, reported, pause: PAUSE };
+    let subscription = Subscription {
+        door: &door,
+        passage,
+        serve,
+        found,
+        followed: None,
+        missed: false,
+        reported,
+        pause: PAUSE,
+    };
     tokio::select! {
         () = subscription.run() => {}
         () = door.shutdown.cancelled() => {}
@@ -80,6 +94,8 @@ struct Subscription<'a> {
     found: Option<String>,
     /// The run that was subscribed to last.
     followed: Option<String>,
+    /// The stream of the followed run ended before the run did, and that was not journaled yet.
+    missed: bool,
     /// What of the supervisor's state was journaled.
     reported: Reported,
     /// Pause before the next subscription to the same run.
@@ -120,6 +136,7 @@ impl Subscription<'_> {
     fn report_exit(&mut self, state: &ServeState) {
         self.report_tools(state);
         for event in self.reported.exits(state) {
+            self.tell_gap();
             if let DoorEvent::ServeExited { boot_id, .. } = &event {
                 self.door.turns.exited(&self.door.journal, boot_id);
             }
@@ -131,6 +148,14 @@ impl Subscription<'_> {
     fn report_tools(&mut self, state: &ServeState) {
         if let Some(event) = self.reported.tools(state) {
             self.door.journal.append(Frame::own(&event));
+        }
+    }
+
+    /// Begins a new epoch if events were missed.
+    fn tell_gap(&mut self) {
+        if std::mem::take(&mut self.missed) {
+            tracing::warn!("events of opencode may have been missed: a new epoch begins");
+            self.door.journal.begin_epoch();
         }
     }
 
@@ -147,11 +172,11 @@ impl Subscription<'_> {
         self.pause = PAUSE;
         self.announce(state);
         let mut opens = std::pin::pin!(sleep(SETTLE));
-        let mut is_open = false;
+        let (mut is_open, mut over) = (false, false);
         let mut drained: Option<Instant> = None;
         loop {
             tokio::select! {
-                () = &mut opens, if !is_open && drained.is_none() => {
+                () = &mut opens, if !is_open && !over => {
                     is_open = true;
                     self.passage.send_replace(Passage::Open { address, boot_id: state.boot_id.clone() });
                 }
@@ -159,7 +184,11 @@ impl Subscription<'_> {
                     let now = now(&mut self.serve, supervised.is_ok());
                     self.report_tools(&now);
                     if is_over(&now, &state.boot_id) {
+                        over = true;
                         self.passage.send_replace(closed(&now));
+                    }
+                    // While it is being ended, it may still say something.
+                    if supervised.is_err() || has_ended(&now, &state.boot_id) {
                         drained = Some(Instant::now() + DRAIN);
                     }
                 }
@@ -181,16 +210,33 @@ impl Subscription<'_> {
                 },
             }
         }
-        if drained.is_none() {
+        let cut = match drained {
+            Some(end) => end <= Instant::now(),
+            None => !over && !is_over(&self.serve.borrow(), &state.boot_id),
+        };
+        if !over {
             self.passage.send_replace(Passage::Starting);
+        }
+        self.missed = cut && self.lives(state, address).await;
+    }
+
+    /// Whether that run goes on although its stream ended: then the stream was cut, and events go by unheard. A process
+    /// that dies may still be connected to (seen for more than 50 ms on opencode 1.18.33, on a busy machine), but it
+    /// answers nothing.
+    async fn lives(&self, state: &ServeState, address: SocketAddr) -> bool {
+        let request = upstream::get("/global/health", address, &self.door.upstream.get());
+        match timeout(LIVES_BOUND, upstream::send(address, request, &self.door.tracker)).await {
+            Ok(answer) => answer.is_ok(),
+            Err(_) => !is_over(&self.serve.borrow(), &state.boot_id),
         }
     }
 
     /// Journals that a run began; when this run was followed before, that events may have been missed.
     fn announce(&mut self, state: &ServeState) {
-        if self.followed.as_ref() == Some(&state.boot_id) {
-            tracing::warn!(boot = state.boot, "events of opencode may have been missed: a new epoch begins");
-            self.door.journal.begin_epoch();
+        let same = self.followed.as_ref() == Some(&state.boot_id);
+        self.missed |= same;
+        self.tell_gap();
+        if same {
             self.door.turns.hears(&self.door.journal, &state.boot_id, false);
             return;
         }
@@ -265,12 +311,16 @@ fn is_over(state: &ServeState, boot_id: &str) -> bool {
     state.phase != ServePhase::Ready || state.boot_id != boot_id
 }
 
+fn has_ended(state: &ServeState, boot_id: &str) -> bool {
+    state.boot_id != boot_id || state.last_exit().is_some_and(|exit| exit.boot_id == boot_id)
+}
+
 fn keep(door: &Door, data: String) {
     match Frame::parse(data) {
         Ok(Some(frame)) => door.turns.keep(&door.journal, frame),
         Ok(None) => {}
         Err(error) => {
-            door.config.metrics.dropped_frames.inc();
+            door.config.metrics.journal.dropped_frames.inc();
             tracing::warn!(%error, "a frame of opencode's event stream is not an event and is dropped");
         }
     }
@@ -309,7 +359,7 @@ async fn subscribe_with(
     {
         return Err(SubscribeError::Answer(response.status()));
     }
-    let mut events = SseReader::new(response.into_body().into_data_stream());
+    let mut events = SseReader::with_limit(response.into_body().into_data_stream(), FRAME_BOUND);
     let first = timeout(CONNECT_BOUND, events.next()).await.map_err(|_| SubscribeError::Timeout)?;
     let first = first.ok_or(SubscribeError::Ended)?.map_err(SubscribeError::Stream)?;
     keep(door, first.data);

@@ -146,17 +146,17 @@ async fn sessions_the_document_and_resuming_through_the_door() {
     }
     let after = seen.iter().position(|(_, title)| *title == titles[3]).expect("title 3");
     let mut resumed = door.events("/global/event", Some(&seen[after].0)).await;
-    let mut rest = Vec::new();
-    while rest.len() < seen.len() - after - 1 {
+    // Of the titles in between, the last one alone is still worth something.
+    let rest = loop {
         let (id, event) = resumed.next().await;
         if event["type"] == "session.updated" {
-            rest.push((
+            break (
                 id.expect("an id"),
                 event["properties"]["info"]["title"].as_str().unwrap_or_default().to_owned(),
-            ));
+            );
         }
-    }
-    assert_eq!(rest, seen[after + 1..]);
+    };
+    assert_eq!(Some(&rest), seen.last());
     while of_directory.kind().await.1 != "session.created" {}
     door.stop().await;
     sandbox.supervisor.stop().await;
