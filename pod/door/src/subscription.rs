@@ -146,6 +146,7 @@ impl Subscription<'_> {
 
     /// Journals the kills of tools alone: a run's end comes after everything that it said.
     fn report_tools(&mut self, state: &ServeState) {
+        self.reported.settle(state);
         if let Some(event) = self.reported.tools(state) {
             self.door.journal.append(Frame::own(&event));
         }
@@ -265,6 +266,13 @@ impl Reported {
     fn of(state: &ServeState) -> Self {
         let exit = state.last_exit().map(|exit| exit.boot_id.clone());
         Self { exit, tools: (state.instance.clone(), state.tool_oom_kills) }
+    }
+
+    /// Takes the first words of a supervisor that was not heard of yet for what was before.
+    fn settle(&mut self, state: &ServeState) {
+        if self.tools.0.is_empty() && !state.instance.is_empty() {
+            *self = Self::of(state);
+        }
     }
 
     /// Tools that were killed since.

@@ -7,7 +7,7 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{ConfigHome, ServeConfig, StartError, process::Marks};
+use crate::{ConfigHome, Inherit, ServeConfig, StartError, process::Marks};
 
 /// Names that are passed on from the calling program's environment, besides `LC_*`.
 pub const INHERITED: [&str; 19] = [
@@ -60,7 +60,10 @@ pub(crate) fn build(
     let mut environment: BTreeMap<OsString, OsString> = config
         .inherited
         .iter()
-        .filter(|(name, _)| is_inherited(name))
+        .filter(|(name, value)| match config.inherit {
+            Inherit::Listed => is_listed(name),
+            Inherit::AllBut => is_the_agents(name, value),
+        })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let config_home = match &config.config_home {
@@ -81,8 +84,38 @@ pub(crate) fn build(
     environment
 }
 
-fn is_inherited(name: &OsStr) -> bool {
+fn is_listed(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
+}
+
+/// In a container everything is meant for the agent but what Berth and Kubernetes put there. Kubernetes names its
+/// services like container links of old: `REDIS_SERVICE_HOST`, `REDIS_SERVICE_PORT`, `REDIS_SERVICE_PORT_<name>`,
+/// `REDIS_PORT=tcp://...`, `REDIS_PORT_6379_TCP`, `REDIS_PORT_6379_TCP_ADDR`. A name that is no UTF-8 is the agent's.
+fn is_the_agents(name: &OsStr, value: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return true };
+    let berths = name.starts_with("BERTH_") || [PASSWORD, USERNAME].contains(&name);
+    !(berths || name.starts_with("KUBERNETES_") || is_service(name) || is_link(name, value))
+}
+
+fn is_service(name: &str) -> bool {
+    ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| name.ends_with(end))
+        || name.contains("_SERVICE_PORT_")
+}
+
+fn is_link(name: &str, value: &OsStr) -> bool {
+    const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+    if name.ends_with("_PORT") {
+        let value = value.to_string_lossy();
+        return PROTOCOLS
+            .iter()
+            .any(|protocol| value.starts_with(&format!("{}://", protocol.to_lowercase())));
+    }
+    let mut after = name.split("_PORT_").skip(1);
+    after.any(|rest| {
+        let (number, rest) = rest.split_once('_').unwrap_or_default();
+        let protocol = rest.split('_').next().unwrap_or_default();
+        number.parse::<u16>().is_ok() && PROTOCOLS.contains(&protocol)
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +158,43 @@ mod tests {
         assert_eq!(get(&environment, "OPENCODE_PURE"), Some("1"));
         assert_eq!(get(&environment, MARKER), Some("mark"));
         assert_eq!(get(&environment, BOOT_MARKER), Some("boot"));
+    }
+
+    #[test]
+    fn a_containers_environment_is_the_agents_but_for_what_kubernetes_and_berth_put_there() {
+        let theirs = [
+            ("PATH", "/bin"),
+            ("AWS_REGION", "x"),
+            ("APP_PORT", "8080"),
+            ("SERVICE_HOSTS", "a"),
+            ("REPORT_PORT_NAME", "x"),
+            ("IMPORT_7_TCP", "x"),
+            ("OPENCODE_CONFIG_CONTENT", "{}"),
+        ];
+        let not_theirs = [
+            ("BERTH_SUPERVISOR_PORT", "1"),
+            ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
+            ("KUBERNETES_PORT", "tcp://10.0.0.1:443"),
+            ("REDIS_SERVICE_HOST", "10.0.0.2"),
+            ("REDIS_SERVICE_PORT", "6379"),
+            ("REDIS_SERVICE_PORT_MAIN", "6379"),
+            ("REDIS_PORT", "tcp://10.0.0.2:6379"),
+            ("DNS_PORT_53_UDP", "udp://10.0.0.3:53"),
+            ("DNS_PORT_53_UDP_PROTO", "udp"),
+            ("DNS_PORT_53_TCP_ADDR", "10.0.0.3"),
+            ("OPENCODE_SERVER_PASSWORD", "theirs"),
+            ("OPENCODE_SERVER_USERNAME", "theirs"),
+        ];
+        let inherited = theirs.iter().chain(&not_theirs).map(|(name, value)| (name.into(), value.into()));
+        let mut config = ServeConfig { inherit: Inherit::AllBut, ..config() };
+        config.inherited = inherited.collect();
+        let environment = built(&config);
+        for (name, value) in theirs {
+            assert_eq!(get(&environment, name), Some(value), "{name}");
+        }
+        let ours = |name: &&(&str, &str)| get(&environment, name.0) == Some(name.1);
+        assert_eq!(not_theirs.iter().filter(ours).collect::<Vec<_>>(), Vec::<&(&str, &str)>::new());
+        assert_eq!(get(&environment, "OPENCODE_SERVER_PASSWORD"), Some("ours"));
     }
 
     #[test]

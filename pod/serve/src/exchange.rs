@@ -55,7 +55,7 @@ impl<'a> Question<'a> {
         Self { address, method: Method::GET, path, password, body: Vec::new() }
     }
 
-    fn request(self) -> Request<Full<Bytes>> {
+    pub(crate) fn request(self) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.into()));
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap_or_else(|_| http::Uri::from_static("/"));

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 mod admission;
 mod config;
+mod control;
 mod environment;
 mod exchange;
 mod health;
@@ -20,19 +21,26 @@ mod identity;
 mod life;
 mod link;
 mod lock;
+mod memory;
+mod metrics;
 mod oom;
 mod orphans;
 mod output;
+mod proc;
 mod process;
+mod remote;
 mod report;
 mod runner;
 mod state;
 mod watchdog;
 
 pub use config::{ConfigHome, Inherit, Password, ServeConfig, Timings, WaitFor, log_file};
+pub use control::serve_control;
 pub use environment::INHERITED;
 pub use link::{LinkError, RestartCause, ServeCommand, ServeLink};
 pub use lock::Holder;
+pub use memory::ServeMemory;
+pub use metrics::Metrics;
 pub use state::{EXITS, Exit, ServePhase, ServeState};
 
 /// Why supervision did not begin.
@@ -82,6 +90,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Supervisor {
     link: ServeLink,
+    metrics: Metrics,
     stop: CancellationToken,
     tracker: TaskTracker,
 }
@@ -94,12 +103,13 @@ impl Supervisor {
         let instance = Uuid::new_v4().simple().to_string();
         let first = ServeState { instance, ..ServeState::new(prepared.directory().to_owned()) };
         let (sender, state) = watch::channel(first);
-        let (link, commands) = ServeLink::new(state);
+        let (link, commands) = ServeLink::new(state, prepared.owns_process());
+        let metrics = prepared.metrics().clone();
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(prepared.run(sender, commands, stop.clone()));
         tracker.close();
-        Ok(Self { link, stop, tracker })
+        Ok(Self { link, metrics, stop, tracker })
     }
 
     /// Follows where opencode stands.
@@ -110,6 +120,11 @@ impl Supervisor {
     /// For a door in this process.
     pub fn link(&self) -> ServeLink {
         self.link.clone()
+    }
+
+    /// What is counted; registered nowhere.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Waits until opencode answers, and gives the state then; the state as it is when the first start fails, when

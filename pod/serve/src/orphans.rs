@@ -1,19 +1,23 @@
-//! Ends the processes that opencode leaves behind. IO.
+//! Ends the processes that opencode leaves behind, and waits for those that nobody else does. IO.
 //!
 //! opencode's bash tool starts each command in a session of its own, so it outlives opencode and opencode's process
 //! group (measured on opencode 1.15.4 and 1.18.33). Every process that opencode starts inherits a marker variable;
-//! this module finds it in `/proc/<pid>/environ`. A tool that clears its own environment is not found. The caller
-//! holds the lock of the data directory, so nobody else can own a process with its marker.
+//! this module finds it in `/proc/<pid>/environ`. The caller holds the lock of the data directory, so nobody else can
+//! own a process with its marker. A tool that clears its own environment is found only where the supervisor has a
+//! process of its own ([`adopt`]): orphans become its children then, and it ends whatever descends from it.
 
 use std::time::Duration;
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, waitpid},
+    },
     unistd::Pid,
 };
 use tokio::time::{Instant, sleep};
 
-use crate::environment::MARKER;
+use crate::{environment::MARKER, proc};
 
 /// How often it is looked whether the processes have ended.
 const POLL: Duration = Duration::from_millis(20);
@@ -21,20 +25,54 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long new processes are looked for and killed before it gives up.
 const KILL_BOUND: Duration = Duration::from_secs(3);
 
-/// Sends TERM to every process with the marker, waits up to `grace`, then kills those left, and those that they
-/// have started meanwhile, until there is none or a bound has passed. Gives how many were found at first.
-pub(crate) async fn sweep(identity: &str, grace: Duration) -> usize {
-    let found = find(identity).await;
+/// Which processes are opencode's.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Theirs {
+    /// The marker of the data directory.
+    pub(crate) identity: String,
+    /// Everything that descends from this process is, too.
+    pub(crate) adopted: bool,
+    /// But for these, with which this process guards them.
+    pub(crate) spared: Vec<u32>,
+}
+
+/// Makes this process the parent of every orphan among its descendants. Process 1 is that anyway.
+#[cfg(target_os = "linux")]
+pub(crate) fn adopt() {
+    if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+        tracing::warn!(%error, "orphans are not adopted: those that clear their environment are not found");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn adopt() {}
+
+/// Takes the status of adopted children that have ended, so that they are gone. Those in `awaited` are waited for
+/// elsewhere, and are left alone. Gives how many there were.
+pub(crate) fn reap(awaited: &[u32]) -> u64 {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let is_awaited = |pid: i32| u32::try_from(pid).is_ok_and(|pid| awaited.contains(&pid));
+    let ended = proc::all().into_iter().filter(|process| process.parent == own && process.is_zombie);
+    let reaped = ended
+        .filter(|process| !is_awaited(process.pid))
+        .filter(|process| waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG)).is_ok());
+    reaped.count() as u64
+}
+
+/// Sends TERM to every process of theirs, waits up to `grace`, then kills those left, and those that they have
+/// started meanwhile, until there is none or a bound has passed. Gives how many were found at first.
+pub(crate) async fn sweep(theirs: &Theirs, grace: Duration) -> usize {
+    let found = find(theirs).await;
     if found.is_empty() {
         return 0;
     }
     tracing::info!(count = found.len(), "processes that opencode left behind are ended");
     signal(&found, Signal::SIGTERM);
-    let mut left = wait_gone(identity, grace).await;
+    let mut left = wait_gone(theirs, grace).await;
     let deadline = Instant::now() + KILL_BOUND;
     while !left.is_empty() && Instant::now() < deadline {
         signal(&left, Signal::SIGKILL);
-        left = wait_gone(identity, POLL * 5).await;
+        left = wait_gone(theirs, POLL * 5).await;
     }
     if !left.is_empty() {
         tracing::error!(pids = ?left, "processes that opencode left behind cannot be ended");
@@ -42,10 +80,10 @@ pub(crate) async fn sweep(identity: &str, grace: Duration) -> usize {
     found.len()
 }
 
-async fn wait_gone(identity: &str, bound: Duration) -> Vec<i32> {
+async fn wait_gone(theirs: &Theirs, bound: Duration) -> Vec<i32> {
     let deadline = Instant::now() + bound;
     loop {
-        let left = find(identity).await;
+        let left = find(theirs).await;
         if left.is_empty() || Instant::now() >= deadline {
             return left;
         }
@@ -61,10 +99,26 @@ fn signal(pids: &[i32], signal: Signal) {
     }
 }
 
-/// Process ids with the marker, without this process.
-async fn find(identity: &str) -> Vec<i32> {
-    let entry = format!("{MARKER}={identity}");
-    tokio::task::spawn_blocking(move || scan(&entry)).await.unwrap_or_default()
+/// Their process ids, without this process and without what has ended.
+async fn find(theirs: &Theirs) -> Vec<i32> {
+    let theirs = theirs.clone();
+    tokio::task::spawn_blocking(move || look(&theirs)).await.unwrap_or_default()
+}
+
+fn look(theirs: &Theirs) -> Vec<i32> {
+    let mut found = scan(&format!("{MARKER}={}", theirs.identity));
+    if theirs.adopted {
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        let processes = proc::all();
+        let spared = |pid: i32| u32::try_from(pid).is_ok_and(|pid| theirs.spared.contains(&pid));
+        let ended = |pid: i32| processes.iter().any(|process| process.pid == pid && process.is_zombie);
+        found.extend(
+            proc::descendants(&processes, own).into_iter().filter(|pid| !spared(*pid) && !ended(*pid)),
+        );
+        found.sort_unstable();
+        found.dedup();
+    }
+    found
 }
 
 #[cfg(target_os = "linux")]
@@ -122,11 +176,12 @@ mod tests {
         let mut plain = marked(&identity, "echo up; exec sleep 600");
         let mut stubborn =
             marked(&identity, "trap '' TERM; setsid sleep 600 & echo up; while :; do sleep 600; done");
-        let found = sweep(&identity, Duration::from_millis(200)).await;
+        let theirs = Theirs { identity: identity.clone(), ..Theirs::default() };
+        let found = sweep(&theirs, Duration::from_millis(200)).await;
         assert!((3..=4).contains(&found), "{found}");
         assert!(plain.wait().unwrap().code().is_none());
         assert!(stubborn.wait().unwrap().code().is_none());
-        assert_eq!(find(&identity).await, Vec::<i32>::new());
+        assert_eq!(find(&theirs).await, Vec::<i32>::new());
         assert!(stranger.try_wait().unwrap().is_none(), "a process of another directory lives on");
         stranger.kill().unwrap();
         stranger.wait().unwrap();
@@ -134,6 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_to_do_takes_no_time() {
-        assert_eq!(sweep(&identity(), Duration::from_mins(10)).await, 0);
+        let theirs = Theirs { identity: identity(), ..Theirs::default() };
+        assert_eq!(sweep(&theirs, Duration::from_mins(10)).await, 0);
     }
 }

@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
     sync::watch,
 };
+use tracing::Level;
 
 /// Longest part of a line that is kept, in bytes.
 const LINE_MAX: u64 = 16 * 1024;
@@ -22,7 +23,7 @@ const LINE_MAX: u64 = 16 * 1024;
 const TAIL_MAX: usize = 4 * 1024;
 
 /// Bytes of the file before it is set aside; one older file is kept.
-const FILE_MAX: u64 = 8 * 1024 * 1024;
+const FILE_MAX: u64 = 5 * 1024 * 1024;
 
 /// Where opencode says that it listens, if this line says so. Only the loopback interface counts: its password is
 /// sent there.
@@ -30,6 +31,30 @@ pub(crate) fn listening(line: &str) -> Option<SocketAddr> {
     let (_, address) = line.split_once("opencode server listening on http://")?;
     let address: SocketAddr = address.trim().trim_end_matches('/').parse().ok()?;
     address.ip().is_loopback().then_some(address)
+}
+
+/// The level that opencode gave a line. It writes `timestamp=... level=WARN ...` (measured on opencode 1.18.33) or
+/// `WARN  2026-... +1ms ...` (on 1.15.4); most of its standard output has none.
+fn level(line: &str) -> Option<Level> {
+    let mut words = line.split_ascii_whitespace().take(3);
+    let named = words.clone().find_map(|word| word.strip_prefix("level=")).or_else(|| words.next())?;
+    match named {
+        "DEBUG" => Some(Level::DEBUG),
+        "INFO" => Some(Level::INFO),
+        "WARN" => Some(Level::WARN),
+        "ERROR" | "FATAL" => Some(Level::ERROR),
+        _ => None,
+    }
+}
+
+/// Says it again in our log. What opencode takes for an error is mostly a model's or a tool's: nobody must look at once,
+/// so it is a warning here.
+fn log(line: &str) {
+    match level(line).unwrap_or(Level::INFO) {
+        Level::WARN | Level::ERROR => tracing::warn!(source = "opencode", line, "opencode says"),
+        Level::INFO => tracing::info!(source = "opencode", line, "opencode says"),
+        _ => tracing::debug!(source = "opencode", line, "opencode says"),
+    }
 }
 
 /// Takes the output of one run.
@@ -88,7 +113,7 @@ impl Output {
     }
 
     fn take(&self, line: &str) {
-        tracing::debug!(target: "opencode", line, "opencode");
+        log(line);
         if let Some(address) = listening(line) {
             self.address.send_replace(Some(address));
         }
@@ -164,6 +189,20 @@ mod tests {
             "opencode server listening on http://192.0.2.1:1",
         ] {
             assert_eq!(listening(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn levels_are_opencodes_own() {
+        for (line, expected) in [
+            ("timestamp=2026-11-30T12:53:29.228Z level=WARN run=2f message=loading", Some(Level::WARN)),
+            ("INFO  2026-11-30T12:53:29 +0ms service=default", Some(Level::INFO)),
+            ("ERROR 2026-11-30T12:53:29 +0ms x", Some(Level::ERROR)),
+            ("opencode server listening on http://127.0.0.1:1", None),
+            ("a message about level=ERROR", None),
+            ("", None),
+        ] {
+            assert_eq!(level(line), expected, "{line}");
         }
     }
 

@@ -23,6 +23,10 @@ use crate::{ServeConfig, environment, health, log_file, output::Output};
 /// How long the rest of the output is waited for after the end. A tool that lives on may hold the pipe open.
 const DRAIN: Duration = Duration::from_millis(500);
 
+/// What opencode logs. By itself it prints nothing but where it listens; at `INFO` it also prints each session's title,
+/// which a model makes of the user's words (measured on opencode 1.18.33).
+const LOG_LEVEL: &str = "WARN";
+
 /// What an answering opencode said of itself.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -57,6 +61,7 @@ impl Process {
         let port = config.port.map_or_else(free_port, Ok)?;
         let mut child = Command::new(&config.program)
             .args(["serve", "--hostname", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--print-logs", "--log-level", LOG_LEVEL])
             .current_dir(&config.directory)
             .env_clear()
             .envs(environment::build(config, password, marks))

@@ -6,18 +6,19 @@ use nix::sys::signal::Signal;
 use secrecy::SecretString;
 use tokio::{
     fs,
+    signal::unix::{self, SignalKind},
     sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ServeConfig, ServePhase, ServeState, StartError, admission, environment, health, identity,
+    Metrics, ServeConfig, ServePhase, ServeState, StartError, admission, environment, health, identity,
     life::{Death, Effect, Input, Life},
     link::Heard,
     lock::{DataLock, LockError},
     oom::{self, Ledger},
-    orphans,
+    orphans::{self, Theirs},
     process::{self, Marks, Process, Ready},
     report::{self, End},
     watchdog::Watchdog,
@@ -28,6 +29,7 @@ use crate::{
 pub(crate) struct Prepared {
     config: ServeConfig,
     identity: String,
+    metrics: Metrics,
     _lock: DataLock,
 }
 
@@ -50,14 +52,39 @@ pub(crate) async fn prepare(mut config: ServeConfig) -> Result<Prepared, StartEr
         LockError::Io(source) => unusable(source),
     })?;
     let identity = identity::of(&config.data).map_err(&unusable)?;
-    orphans::sweep(&identity, config.timings.orphan_grace).await;
-    Ok(Prepared { config, identity, _lock: lock })
+    if config.owns_process {
+        orphans::adopt();
+    }
+    let prepared = Prepared { config, identity, metrics: Metrics::default(), _lock: lock };
+    prepared.sweep(None).await;
+    Ok(prepared)
 }
 
 impl Prepared {
     /// opencode's default directory.
     pub(crate) fn directory(&self) -> &Path {
         &self.config.directory
+    }
+
+    /// Who may ask this process for anything may ask it for its descendants, too.
+    pub(crate) fn owns_process(&self) -> bool {
+        self.config.owns_process
+    }
+
+    /// What is counted.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Ends what opencode left behind; not its watchdog.
+    async fn sweep(&self, watchdog: Option<&Watchdog>) {
+        let theirs = Theirs {
+            identity: self.identity.clone(),
+            adopted: self.config.owns_process,
+            spared: watchdog.and_then(Watchdog::pid).into_iter().collect(),
+        };
+        let swept = orphans::sweep(&theirs, self.config.timings.orphan_grace).await;
+        self.metrics.swept.inc_by(swept as u64);
     }
 
     /// Runs opencode again and again until `stop`. The lock is given back when this returns.
@@ -68,12 +95,14 @@ impl Prepared {
         stop: CancellationToken,
     ) {
         let (life, effects) = Life::begin(self.config.timings);
+        let children = if self.config.owns_process { children() } else { None };
         let runner = Runner {
             prepared: self,
             life,
             state,
             commands,
             stop,
+            children,
             run: None,
             watchdog: None,
             question: None,
@@ -107,6 +136,8 @@ struct Runner {
     state: watch::Sender<ServeState>,
     commands: mpsc::Receiver<Heard>,
     stop: CancellationToken,
+    /// Tells when a child of this process ended, which may be an adopted one.
+    children: Option<unix::Signal>,
     run: Option<Run>,
     /// Guards the run from before its start until all of it is gone.
     watchdog: Option<Watchdog>,
@@ -121,7 +152,7 @@ impl Runner {
     async fn run(mut self, effects: Vec<Effect>) {
         self.apply(effects).await;
         while !self.life.is_over() {
-            let input = self.next().await;
+            let Some(input) = self.next().await else { continue };
             let effects = self.life.step(Instant::now(), input);
             self.publish_phase();
             self.apply(effects).await;
@@ -129,34 +160,52 @@ impl Runner {
         self.publish_phase();
     }
 
-    /// The next thing that happens.
-    async fn next(&mut self) -> Input {
+    /// The next thing that happens and matters.
+    async fn next(&mut self) -> Option<Input> {
         let deadline = self.life.deadline();
         tokio::select! {
             status = exit(&mut self.run) => self.exited(status).await,
-            answer = answer(&mut self.question) => self.answered(answer),
+            answer = answer(&mut self.question) => Some(self.answered(answer)),
             Some(Heard { command, heard }) = self.commands.recv() => {
                 tracing::info!(?command, "the supervisor was asked for a change");
                 // Who asked may have gone.
                 let _ = heard.send(());
-                Input::Command(command)
+                Some(Input::Command(command))
             }
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Input::Tick,
-            () = self.stop.cancelled(), if !self.life.is_ending() => Input::Shutdown,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Some(Input::Tick),
+            () = self.stop.cancelled(), if !self.life.is_ending() => Some(Input::Shutdown),
+            () = child_ended(&mut self.children) => {
+                self.reap();
+                None
+            }
         }
     }
 
+    /// Waits for adopted processes that have ended. It runs in the task that spawns our own, so none of these can be
+    /// taken for one of them.
+    fn reap(&self) {
+        let process = self.run.as_ref().and_then(|run| run.process.pid());
+        let watchdog = self.watchdog.as_ref().and_then(Watchdog::pid);
+        let awaited: Vec<u32> = process.into_iter().chain(watchdog).collect();
+        self.prepared.metrics.reaped.inc_by(orphans::reap(&awaited));
+    }
+
     /// The process is no more: looks how it ended.
-    async fn exited(&mut self, status: Option<ExitStatus>) -> Input {
+    async fn exited(&mut self, status: Option<ExitStatus>) -> Option<Input> {
         self.question = None;
-        let Some(run) = self.run.take() else { return Input::Tick };
+        let run = self.run.take()?;
         let signal = status.and_then(|status| status.signal());
         let by_others = signal == Some(Signal::SIGKILL as i32) && !run.killed;
         let (out_of_memory, tools) = self.memory.ended(oom::count().await, by_others);
-        report::tools_killed(&self.state, tools);
+        self.tools_killed(tools);
         let output_tail = run.process.drain().await;
         self.end = Some(End { status, output_tail, detail: None });
-        Input::Exited(Death { signal, out_of_memory })
+        Some(Input::Exited(Death { signal, out_of_memory }))
+    }
+
+    fn tools_killed(&self, count: u64) {
+        self.prepared.metrics.tool_oom_kills.inc_by(count);
+        report::tools_killed(&self.state, count);
     }
 
     fn answered(&mut self, answer: Answer) -> Input {
@@ -169,10 +218,14 @@ impl Runner {
             }
             Answer::Ready(Err(seen)) => Input::Unsupported(seen),
             Answer::Health(true) => {
-                report::tools_killed(&self.state, self.memory.answered());
+                let tools = self.memory.answered();
+                self.tools_killed(tools);
                 Input::Health(true)
             }
-            Answer::Health(false) => Input::Health(false),
+            Answer::Health(false) => {
+                self.prepared.metrics.health_misses.inc();
+                Input::Health(false)
+            }
         }
     }
 
@@ -191,6 +244,7 @@ impl Runner {
                 Effect::Kill => self.signal(Signal::SIGKILL),
                 Effect::Record { cause, failure } => {
                     let end = self.end.take().unwrap_or_default();
+                    self.prepared.metrics.exits.get_or_create(&cause.into()).inc();
                     report::exit(&self.state, cause, failure, end);
                     self.clear().await;
                 }
@@ -210,10 +264,13 @@ impl Runner {
     /// Starts a process under a watchdog.
     async fn spawn(&mut self) -> Input {
         let boot_id = report::boot(&self.state);
+        self.prepared.metrics.starts.inc();
         let (config, identity) = (&self.prepared.config, &self.prepared.identity);
         let path = config.inherited.get(OsStr::new("PATH"));
         self.memory.begin(oom::count().await);
-        self.watchdog = Some(Watchdog::start(&boot_id, path.map(AsRef::as_ref)));
+        if std::process::id() != 1 {
+            self.watchdog = Some(Watchdog::start(&boot_id, path.map(AsRef::as_ref)));
+        }
         let spawned = config.password.read().map_err(|error| unreadable(&error)).and_then(|password| {
             let process = Process::spawn(config, &password, Marks { identity, boot_id: &boot_id });
             process
@@ -255,9 +312,12 @@ impl Runner {
     /// Ends what is left of a run. A process that hangs in the kernel is left behind by a shutdown only.
     async fn clear(&mut self) {
         self.run = None;
-        orphans::sweep(&self.prepared.identity, self.prepared.config.timings.orphan_grace).await;
+        self.prepared.sweep(self.watchdog.as_ref()).await;
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.stop().await;
+        }
+        if self.prepared.config.owns_process {
+            self.reap();
         }
     }
 
@@ -276,6 +336,24 @@ impl Runner {
 
 fn unreadable(error: &io::Error) -> String {
     format!("the file with its password cannot be read: {error}")
+}
+
+/// Tells of ended children from now on.
+fn children() -> Option<unix::Signal> {
+    unix::signal(SignalKind::child())
+        .inspect_err(|error| tracing::warn!(%error, "adopted processes are not reaped"))
+        .ok()
+}
+
+/// Waits until a child of this process has ended, if that is looked for.
+async fn child_ended(children: &mut Option<unix::Signal>) {
+    let told = match children {
+        Some(children) => children.recv().await,
+        None => None,
+    };
+    if told.is_none() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Waits for the end of the process, if there is one.

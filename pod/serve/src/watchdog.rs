@@ -1,5 +1,7 @@
 //! Ends opencode and what it started when the supervisor dies and can end nothing itself, by SIGKILL for instance. IO.
 //!
+//! Where the supervisor is process 1 there is none: the kernel ends all processes with that one.
+//!
 //! A small shell of its own process group waits at a pipe of which the supervisor alone holds the other end. The kernel
 //! closes that end with the supervisor, whatever ends it, and the shell then kills every process of this boot: opencode,
 //! and tools in sessions of their own too, which a death signal from the kernel would not reach. It looks for the boot's
@@ -41,6 +43,11 @@ impl Watchdog {
             })
             .ok();
         Self { shell }
+    }
+
+    /// Its process id, while there is one.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.shell.as_ref().and_then(Child::id)
     }
 
     /// Ends it when nothing is left to guard.

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod killed_supervisor;
 #[cfg(test)]
+mod program;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod supervisor;

@@ -4,15 +4,15 @@ use std::{
     future::Future,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use axum::{Json, Router, routing::get};
+use axum::{Json, Router, http::StatusCode, routing::get};
 use berth_serve::{ConfigHome, ServeConfig, ServeState, Supervisor, Timings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -118,8 +118,51 @@ pub(crate) async fn until_state(
 
 /// The process that a script told of by `echo child $!`.
 pub(crate) fn child_of(bench: &Bench) -> u32 {
-    let log = std::fs::read_to_string(berth_serve::log_file(&bench.data())).unwrap();
+    child_in(&bench.data())
+}
+
+/// The same, of the script that runs on this data directory.
+pub(crate) fn child_in(data: &Path) -> u32 {
+    let log = std::fs::read_to_string(berth_serve::log_file(data)).unwrap();
     log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
+}
+
+/// An address of the loopback interface that nobody uses now.
+pub(crate) async fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// Somebody who says when opencode may start.
+pub(crate) struct Gate {
+    pub(crate) address: SocketAddr,
+    shared: Arc<(AtomicBool, AtomicUsize)>,
+    _tasks: JoinSet<()>,
+}
+
+impl Gate {
+    /// One that says no.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
+        let asked = Arc::clone(&shared);
+        let ready = get(move || async move {
+            asked.1.fetch_add(1, Ordering::SeqCst);
+            if asked.0.load(Ordering::SeqCst) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+        });
+        let mut tasks = JoinSet::new();
+        tasks
+            .spawn(async move { axum::serve(listener, Router::new().route("/ready", ready)).await.unwrap() });
+        Self { address, shared, _tasks: tasks }
+    }
+
+    pub(crate) fn open(&self, open: bool) {
+        self.shared.0.store(open, Ordering::SeqCst);
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.shared.1.load(Ordering::SeqCst)
+    }
 }
 
 /// The pinned opencode and its configuration directory.
