@@ -87,8 +87,8 @@ impl Normaliser {
                     set_delta(&mut value, piece);
                 }
                 SseEvent {
-                    id: frame.id.as_deref().map(|id| self.names.cursor(id)),
-                    event: frame.event.clone(),
+                    id: frame.id.as_deref().map(|id| self.text(&self.names.cursor(id))),
+                    event: frame.event.as_deref().map(|event| self.text(event)),
                     data: if value.is_null() { self.text(&frame.data) } else { value.to_string() },
                 }
             })
@@ -107,25 +107,34 @@ impl Normaliser {
 
     fn inside(&self, key: &str, value: Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.string(key, &text)),
+            Value::String(text) => {
+                Value::String(self.names.whole(key, &text).unwrap_or_else(|| self.text(&text)))
+            }
             Value::Number(number) => self.names.number(key, number),
             Value::Array(list) => list.into_iter().map(|item| self.inside(key, item)).collect(),
-            Value::Object(map) => map
-                .into_iter()
-                .map(|(name, item)| {
-                    let item = self.inside(&name, item);
+            Value::Object(map) => {
+                let secret: Vec<bool> = map.keys().map(|name| scan::is_secret(&map, name)).collect();
+                let items = map.into_iter().zip(secret).map(|((name, item), secret)| {
+                    let item = if secret { self.hidden(item) } else { self.inside(&name, item) };
                     (self.text(&name), item)
-                })
-                .collect(),
+                });
+                items.collect()
+            }
             other => other,
         }
     }
 
-    fn string(&self, key: &str, text: &str) -> String {
-        if scan::is_secret_name(key) && !text.is_empty() {
-            return REDACTED.to_owned();
+    /// What stands for a secret: the same shape, so that who reads it still can.
+    fn hidden(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) if !text.is_empty() => Value::from(REDACTED),
+            Value::Number(_) => Value::from(0),
+            Value::Array(list) => list.into_iter().map(|item| self.hidden(item)).collect(),
+            Value::Object(map) => {
+                map.into_iter().map(|(name, item)| (self.text(&name), self.hidden(item))).collect()
+            }
+            other => other,
         }
-        self.names.whole(key, text).unwrap_or_else(|| self.text(text))
     }
 }
 

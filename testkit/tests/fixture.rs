@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: a failure is a failed test")]
 
-use berth_testkit::fixture::{BASE_TIME_MS, Plain, Surroundings, normalise, to_bytes};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use berth_testkit::fixture::{BASE_TIME_MS, Plain, REDACTED, Surroundings, normalise, to_bytes};
 use berth_wire::sse::SseEvent;
 use proptest::prelude::*;
 use secrecy::SecretString;
@@ -62,6 +66,109 @@ fn secrets_go_by_value_by_shape_and_by_name() {
     let wanted =
         json!({ "headers": { "Set-Cookie": ["REDACTED"], "x-api-key": "REDACTED", "accept": "*/*" } });
     assert_eq!(properties(&frames[0]), wanted);
+}
+
+#[test]
+fn secrets_go_however_they_are_written_down() {
+    let cases = [
+        // A quote of the other kind, or one that is escaped, ends no value; at any depth of JSON in JSON.
+        (r#"{"password": "it's hunter2"}"#, r#"{"password": "REDACTED"}"#),
+        (r#"{"password":"a\"hunter2","b":"c"}"#, r#"{"password":"REDACTED","b":"c"}"#),
+        (r#"{\"password\":\"a\\\"hunter2\",\"b\":1}"#, r#"{\"password\":\"REDACTED\",\"b\":1}"#),
+        (r#"{"password":"hunter2\\","b":"c"}"#, r#"{"password":"REDACTED","b":"c"}"#),
+        ("password='say \"hunter2\"' make", "password='REDACTED' make"),
+        ("PASSWORD=abcd,hunter2 make", "PASSWORD=REDACTED make"),
+        // Schemes of authorisation, whatever their name.
+        ("Authorization: Token hunter2hunter2", "Authorization: Token REDACTED"),
+        ("authorization: ApiKey hunter2", "authorization: ApiKey REDACTED"),
+        ("AUTHORIZATION: bEaReR hunter2", "AUTHORIZATION: bEaReR REDACTED"),
+        (r#"Authorization: Digest username="ada", response="hunter2""#, "Authorization: Digest REDACTED"),
+        (r#"-H "Proxy-Authorization: Token hunter2" x"#, r#"-H "Proxy-Authorization: Token REDACTED" x"#),
+        ("> Cookie: a=hunter2; b=hunter3\n> Accept: */*", "> Cookie: REDACTED\n> Accept: */*"),
+        ("Set-Cookie: sid=hunter2; Path=/", "Set-Cookie: REDACTED"),
+        ("/event?auth_token=b3BlbmNvZGU6cHc=&x=1", "/event?auth_token=REDACTED&x=1"),
+        // Names that end otherwise.
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "AWS_SECRET_ACCESS_KEY=REDACTED"),
+        ("STRIPE_KEY=hunter2", "STRIPE_KEY=REDACTED"),
+        ("private-key: hunter2", "private-key: REDACTED"),
+        ("PASSPHRASE=hunter2", "PASSPHRASE=REDACTED"),
+        (r#"{"auths":{"ghcr.io":{"auth":"aHVudGVyMg=="}}}"#, r#"{"auths":{"ghcr.io":{"auth":"REDACTED"}}}"#),
+        // Options of a command.
+        ("mysql --password hunter2 db", "mysql --password REDACTED db"),
+        ("curl -u opencode:hunter2 http://x", "curl -u opencode:REDACTED http://x"),
+        ("curl --user 'opencode:hunter2' http://x", "curl --user 'opencode:REDACTED' http://x"),
+        // Userinfo.
+        ("redis://:hunter2@db:6379/0", "redis://REDACTED@db:6379/0"),
+        ("postgres://u:p@ss@db/x", "postgres://REDACTED@db/x"),
+        ("https://hunter2hunter2@github.com/a/b", "https://REDACTED@github.com/a/b"),
+        // Shapes.
+        ("glpat-abcdefghij0123456789", "REDACTED"),
+        ("npm_abcdefghijklmnopqrstuvwxyz0123456789", "REDACTED"),
+        ("sk_live_abcdefghijklmnop", "REDACTED"),
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nMII\n-----END PGP PRIVATE KEY BLOCK-----\nafter",
+            "REDACTED\nafter",
+        ),
+        // What is none.
+        ("the key is under the mat", "the key is under the mat"),
+        (
+            "git@github.com:a/b.git and mailto:ada@example.com",
+            "git@github.com:a/b.git and mailto:ada@example.com",
+        ),
+        ("http://example.com/@scope/name", "http://example.com/@scope/name"),
+        ("max_tokens: 4096, tokens=19", "max_tokens: 4096, tokens=19"),
+    ];
+    for (raw, wanted) in cases {
+        assert_eq!(text(raw), wanted, "of {raw}");
+    }
+}
+
+#[test]
+fn a_known_secret_goes_in_every_form_in_which_it_is_sent() {
+    let secret = r#"pa"ss\wört/+"#;
+    let known = Surroundings { secrets: vec![SecretString::from(secret)], home: None };
+    let escaped = json!(secret).to_string();
+    let twice = json!(escaped).to_string();
+    let forms = [
+        secret.to_owned(),
+        escaped.trim_matches('"').to_owned(),
+        twice.trim_matches('"').trim_matches(['\\', '"']).to_owned(),
+        "pa%22ss%5Cw%C3%B6rt%2F%2B".to_owned(),
+        "pa%22ss%5cw%c3%b6rt%2f%2b".to_owned(),
+        STANDARD.encode(secret),
+        STANDARD.encode(format!("opencode:{secret}")),
+        URL_SAFE_NO_PAD.encode(format!("opencode:{secret}")),
+    ];
+    for form in forms {
+        let raw = event("x", &json!({ "output": format!("it is {form} !") }));
+        let raw = SseEvent { event: Some(form.clone()), id: Some(form.clone()), ..raw };
+        let fixture = normalise(&[raw], &known);
+        assert_eq!(properties(&fixture[0]), json!({ "output": "it is REDACTED !" }), "{form}");
+        assert_eq!(fixture[0].event.as_deref(), Some("REDACTED"), "{form}");
+        assert_eq!(fixture[0].id.as_deref(), Some("REDACTED"), "{form}");
+    }
+}
+
+#[test]
+fn everything_under_a_secret_name_goes() {
+    let raw = json!({
+        "credentials": { "user": "ada", "all": [{ "value": "hunter2" }] }, "password": 12_345_678, "cookies": ["a=b"],
+        "secretKey": "hunter2", "auth": "hunter2", "passphrase": "hunter2", "token": null, "secret": true,
+        "env": [{ "name": "API_KEY", "value": "hunter2" }, { "name": "LANG", "value": "C" }],
+        "tokens": { "input": 11 }, "maxTokens": 5, "author": "ada",
+    });
+    let uuid = |digit: &str| format!("{0}-0000-4000-8000-000000000000", digit.repeat(8));
+    let hidden = event("x", &json!({ "token": uuid("a"), "shown": uuid("b") }));
+    let fixture = normalise(&[event("x", &raw), hidden], &surroundings());
+    let shown = json!({ "token": REDACTED, "shown": "00000000-0000-4000-8000-000000000001" });
+    assert_eq!(properties(&fixture[1]), shown, "what is hidden takes no number");
+    let wanted = json!({
+        "credentials": { "user": REDACTED, "all": [{ "value": REDACTED }] }, "password": 0, "cookies": [REDACTED],
+        "secretKey": REDACTED, "auth": REDACTED, "passphrase": REDACTED, "token": null, "secret": true,
+        "env": [{ "name": "API_KEY", "value": REDACTED }, { "name": "LANG", "value": "C" }],
+        "tokens": { "input": 11 }, "maxTokens": 5, "author": "ada",
+    });
+    assert_eq!(properties(&fixture[0]), wanted);
 }
 
 #[test]
@@ -190,6 +297,14 @@ fn fragment() -> impl Strategy<Value = String> {
         "127.0.0.1:80",
         "0123456789012345678901234567890123456789",
         "REDACTED",
+        "authorization: ",
+        "Cookie: ",
+        "--password ",
+        "-u ada:",
+        "redis://:",
+        "\\\"api_key\\\":\\\"",
+        "@",
+        "\n",
     ];
     prop_oneof![3 => prop::sample::select(known.to_vec()).prop_map(str::to_owned), 2 => "[ a-z\"'=:/\\\\\u{e9}\u{1f980}-]{0,6}"]
 }
