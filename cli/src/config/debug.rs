@@ -46,9 +46,11 @@ fn home(environment: &Environment) -> Option<String> {
     environment.get("HOME").and_then(|home| home.to_str()).map(str::to_owned)
 }
 
-/// The providers' keys in the environment: whoever records runs opencode with them, more often than not.
+/// opencode's password and the providers' keys in the environment: whoever records runs opencode with them, more often
+/// than not.
 fn keys(environment: &Environment) -> Vec<SecretString> {
     let names = PROVIDER_VARIABLES.iter().filter(|name| name.contains("KEY") || name.contains("TOKEN"));
+    let names = names.chain(&["OPENCODE_SERVER_PASSWORD"]);
     let values = names.filter_map(|name| environment.get(name)?.to_str());
     values.filter(|value| value.len() >= SHORTEST_KEY).map(SecretString::from).collect()
 }
