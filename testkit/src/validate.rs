@@ -97,6 +97,9 @@ pub enum Fault {
     /// The turn never ended.
     #[error("the turn does not end")]
     NoEnd,
+    /// The turn succeeded without having started.
+    #[error("the turn succeeded, and has not started")]
+    NeverStarted,
 
     /// A chunk does not say where it belongs.
     #[error("a chunk of text does not say which part it belongs to, and where in it")]

@@ -199,6 +199,8 @@ breaks! {
     text_after_the_end: turn([ended(), says("prt_1", 0, "x")])[..3].to_vec()
         => 2, Fault::AfterEnd("agent_message_chunk".to_owned());
     no_end: turn([])[..1].to_vec() => 1, Fault::NoEnd;
+    success_without_a_start: vec![(Some(1), queued()), (Some(1), ended())]
+        => 1, Fault::NeverStarted;
 
     text_without_a_place: {
         let content = acp::ContentBlock::Text(acp::TextContent::new("x"));
@@ -211,6 +213,10 @@ breaks! {
         => 2, Fault::PartBroken { part: "prt_1".to_owned(), length: 3, offset: 5 };
     a_double: turn([says("prt_1", 0, "one"), says("prt_1", 0, "one")])
         => 2, Fault::PartBroken { part: "prt_1".to_owned(), length: 3, offset: 0 };
+    voided_in_another_turn: {
+        let second = turn([voided("prt_1")]).into_iter().map(|(_, payload)| (Some(2), payload));
+        turn([says("prt_1", 0, "one")]).into_iter().chain(second).collect()
+    } => 4, Fault::PartReused("prt_1".to_owned());
     more_of_a_voided_part: turn([says("prt_1", 0, "one"), voided("prt_1"), says("prt_1", 3, "x")])
         => 3, Fault::AfterVoid("prt_1".to_owned());
     a_part_in_another_voice: turn([says("prt_1", 0, "one"), thinks("prt_1", 3, "x")])
@@ -258,6 +264,9 @@ breaks! {
         => 1, Fault::StopReasonMissing(TurnState::Succeeded);
     success_by_cancelling: end_of(TurnOutcome { stop_reason: Some(TurnStopReason::Cancelled), ..outcome() })
         => 1, Fault::StopReasonNotAllowed(TurnState::Succeeded, TurnStopReason::Cancelled);
+    success_by_the_bound_on_calls:
+        end_of(TurnOutcome { stop_reason: Some(TurnStopReason::MaxTurnRequests), ..outcome() })
+        => 1, Fault::StopReasonNotAllowed(TurnState::Succeeded, TurnStopReason::MaxTurnRequests);
     cancelled_by_coming_to_an_end:
         end_of(TurnOutcome { stop_reason: Some(TurnStopReason::EndTurn), ..TurnOutcome::cancelled() })
         => 1, Fault::StopReasonNotAllowed(TurnState::Cancelled, TurnStopReason::EndTurn);
@@ -278,6 +287,25 @@ breaks! {
     a_question_allowed_as_a_permission: turn([questions("que_1"), answered("que_1", Resolution::Always)])
         => 2, Fault::ResolutionNotAllowed { id: "que_1".to_owned(), resolution: Resolution::Always };
     a_request_left_open: turn([asks("per_1")]) => 2, Fault::AskLeftOpen("per_1".to_owned());
+}
+
+#[test]
+fn a_permission_is_not_settled_as_a_question() {
+    let log = turn([asks("id_1"), answered("id_1", Resolution::Rejected)]);
+    let (never, open) = (Fault::NeverAsked("id_1".to_owned()), Fault::AskLeftOpen("id_1".to_owned()));
+    assert_eq!(
+        broken(&log, Extent::Whole),
+        [Violation { at: 2, what: never }, Violation { at: 3, what: open }]
+    );
+}
+
+#[test]
+fn a_turn_that_never_started_may_end_in_any_other_way() {
+    let failed = TurnOutcome::failed(TurnErrorReason::DeadlineExceeded, "too late");
+    for outcome in [TurnOutcome::cancelled(), failed] {
+        let log = vec![(Some(1), queued()), (Some(1), EventPayload::TurnEnded(outcome))];
+        assert_eq!(broken(&log, Extent::Whole), []);
+    }
 }
 
 #[test]

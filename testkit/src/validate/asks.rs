@@ -6,6 +6,15 @@ use berth_wire::event::{EventPayload, Resolution};
 
 use super::{Entry, Fault, Violation};
 
+/// Permissions and questions have ids of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Permission,
+    Question,
+}
+
+type Key<'a> = (Kind, &'a str);
+
 struct Ask<T> {
     turn: Option<T>,
     settled: bool,
@@ -13,22 +22,22 @@ struct Ask<T> {
 
 /// What an entry says of a request.
 enum Word<'a> {
-    Asked(&'a str),
-    Settled { id: &'a str, resolution: Resolution, fits: bool },
+    Asked(Key<'a>),
+    Settled { key: Key<'a>, resolution: Resolution, fits: bool },
 }
 
 pub(super) fn check<T: Copy + Ord>(entries: &[Entry<'_, T>]) -> Vec<Violation> {
-    let mut asks: BTreeMap<&str, Ask<T>> = BTreeMap::new();
+    let mut asks: BTreeMap<Key<'_>, Ask<T>> = BTreeMap::new();
     let mut violations = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         let faults = match word(entry.payload) {
-            Some(Word::Asked(id)) => {
+            Some(Word::Asked(key)) => {
                 let fresh = Ask { turn: entry.turn, settled: false };
-                asks.insert(id, fresh).map(|_| Fault::AskedTwice(id.to_owned())).into_iter().collect()
+                asks.insert(key, fresh).map(|_| Fault::AskedTwice(key.1.to_owned())).into_iter().collect()
             }
-            Some(Word::Settled { id, resolution, fits }) => {
-                let odd = (!fits).then(|| Fault::ResolutionNotAllowed { id: id.to_owned(), resolution });
-                settle(&mut asks, id).into_iter().chain(odd).collect()
+            Some(Word::Settled { key, resolution, fits }) => {
+                let odd = (!fits).then(|| Fault::ResolutionNotAllowed { id: key.1.to_owned(), resolution });
+                settle(&mut asks, key).into_iter().chain(odd).collect()
             }
             None if matches!(entry.payload, EventPayload::TurnEnded(_)) => left_open(&asks, entry.turn),
             None => Vec::new(),
@@ -40,15 +49,15 @@ pub(super) fn check<T: Copy + Ord>(entries: &[Entry<'_, T>]) -> Vec<Violation> {
 
 fn word(payload: &EventPayload) -> Option<Word<'_>> {
     Some(match payload {
-        EventPayload::PermissionRequested(asked) => Word::Asked(&asked.permission_id),
-        EventPayload::QuestionRequested(asked) => Word::Asked(&asked.question_id),
+        EventPayload::PermissionRequested(asked) => Word::Asked((Kind::Permission, &asked.permission_id)),
+        EventPayload::QuestionRequested(asked) => Word::Asked((Kind::Question, &asked.question_id)),
         EventPayload::PermissionResolved(end) => Word::Settled {
-            id: &end.permission_id,
+            key: (Kind::Permission, &end.permission_id),
             resolution: end.resolution,
             fits: end.resolution != Resolution::Answered,
         },
         EventPayload::QuestionResolved(end) => Word::Settled {
-            id: &end.question_id,
+            key: (Kind::Question, &end.question_id),
             resolution: end.resolution,
             fits: !matches!(end.resolution, Resolution::Once | Resolution::Always),
         },
@@ -56,14 +65,15 @@ fn word(payload: &EventPayload) -> Option<Word<'_>> {
     })
 }
 
-fn settle<T>(asks: &mut BTreeMap<&str, Ask<T>>, id: &str) -> Option<Fault> {
-    match asks.get_mut(id) {
-        None => Some(Fault::NeverAsked(id.to_owned())),
-        Some(ask) => std::mem::replace(&mut ask.settled, true).then(|| Fault::SettledTwice(id.to_owned())),
+fn settle<'a, T>(asks: &mut BTreeMap<Key<'a>, Ask<T>>, key: Key<'a>) -> Option<Fault> {
+    let id = key.1.to_owned();
+    match asks.get_mut(&key) {
+        None => Some(Fault::NeverAsked(id)),
+        Some(ask) => std::mem::replace(&mut ask.settled, true).then_some(Fault::SettledTwice(id)),
     }
 }
 
-fn left_open<T: Copy + Ord>(asks: &BTreeMap<&str, Ask<T>>, turn: Option<T>) -> Vec<Fault> {
+fn left_open<T: Copy + Ord>(asks: &BTreeMap<Key<'_>, Ask<T>>, turn: Option<T>) -> Vec<Fault> {
     let open = asks.iter().filter(|(_, ask)| ask.turn == turn && !ask.settled);
-    open.map(|(id, _)| Fault::AskLeftOpen((*id).to_owned())).collect()
+    open.map(|((_, id), _)| Fault::AskLeftOpen((*id).to_owned())).collect()
 }

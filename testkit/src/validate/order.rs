@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use berth_wire::event::{EventPayload, acp};
+use berth_wire::{
+    event::{EventPayload, acp},
+    turn::TurnState,
+};
 use serde_json::Value;
 
 use super::{Entry, Extent, Fault, Violation, kind};
@@ -80,10 +83,11 @@ fn in_turn<T: Copy + Ord>(stages: &mut BTreeMap<T, Stage>, turn: T, entry: &Entr
                 _ => overlap.then_some(Fault::Overlap),
             }
         }
-        EventPayload::TurnEnded(_) => {
-            // A prompt that was cancelled or refused before it began ends without a start.
+        EventPayload::TurnEnded(outcome) => {
             stages.insert(turn, Stage::Ended);
-            None
+            // A prompt that was cancelled or refused before it began ends without a start.
+            let needs_start = outcome.state == TurnState::Succeeded;
+            (needs_start && stage != Some(Stage::Running)).then_some(Fault::NeverStarted)
         }
         payload if needs_turn(payload) && stage != Some(Stage::Running) => {
             Some(Fault::BeforeStart(kind(entry)))

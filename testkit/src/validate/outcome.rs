@@ -29,7 +29,9 @@ fn stop_reason(outcome: &TurnOutcome) -> Option<Fault> {
         return needed.then_some(Fault::StopReasonMissing(state));
     };
     let allowed = match state {
-        TurnState::Succeeded => reason != TurnStopReason::Cancelled,
+        TurnState::Succeeded => {
+            !matches!(reason, TurnStopReason::Cancelled | TurnStopReason::MaxTurnRequests)
+        }
         TurnState::Cancelled => reason == TurnStopReason::Cancelled,
         // The bound on calls of the model is ours: it ends the turn as failed.
         TurnState::Failed => reason == TurnStopReason::MaxTurnRequests,

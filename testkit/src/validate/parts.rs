@@ -22,7 +22,7 @@ pub(super) fn check<T: Copy + Ord>(entries: &[Entry<'_, T>]) -> Vec<Violation> {
             EventPayload::PartVoided(voided) => match parts.get_mut(&voided.part_id) {
                 Some(part) => {
                     part.voided = true;
-                    None
+                    (part.turn != entry.turn).then(|| Fault::PartReused(voided.part_id.clone()))
                 }
                 None => Some(Fault::VoidedUnseen(voided.part_id.clone())),
             },
