@@ -157,8 +157,17 @@ impl Shared {
         self.switches().boot.clone()
     }
 
-    fn fault(&self) -> Option<Fault> {
-        self.switches().fault
+    /// Until when a connection that was made is served; the error is what spoils it, or that the fake is dead.
+    fn admit(&self) -> Result<CancellationToken, Option<AnswerFault>> {
+        let mut switches = self.switches();
+        match switches.fault {
+            _ if switches.dead => Err(None),
+            Some(Fault::Answer(fault @ (AnswerFault::Closed | AnswerFault::NotHttp))) => {
+                switches.spend();
+                Err(Some(fault))
+            }
+            _ => Ok(switches.boot.clone()),
+        }
     }
 
     /// How the next stream is to be spoiled.
@@ -271,19 +280,13 @@ impl FakeServe {
                 Some(_) = connections.join_next() => continue,
                 () = shutdown.cancelled() => break,
             };
-            // A connection that broke before it was accepted is none.
-            let Ok((stream, _)) = accepted else { continue };
-            let (fault, dead, boot) = {
-                let switches = self.shared.switches();
-                (switches.fault, switches.dead, switches.boot.clone())
+            let Ok((stream, _)) = accepted else {
+                // One that broke before it was accepted is none; without a pause, none to be had would keep this busy.
+                tokio::time::sleep(FLUSH).await;
+                continue;
             };
-            match fault {
-                _ if dead => drop(stream),
-                Some(Fault::Answer(AnswerFault::Closed)) => drop(stream),
-                Some(Fault::Answer(AnswerFault::NotHttp)) => {
-                    connections.spawn(speak_nonsense(stream));
-                }
-                _ => {
+            match self.shared.admit() {
+                Ok(boot) => {
                     let serving =
                         http1::Builder::new().serve_connection(TokioIo::new(stream), service.clone());
                     connections.spawn(async move {
@@ -295,6 +298,10 @@ impl FakeServe {
                         }
                     });
                 }
+                Err(Some(AnswerFault::NotHttp)) => {
+                    connections.spawn(speak_nonsense(stream));
+                }
+                Err(_) => drop(stream),
             }
         }
         self.shared.die();

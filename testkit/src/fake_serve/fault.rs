@@ -22,7 +22,9 @@ pub enum Fault {
     Turn(TurnFault),
 }
 
-/// How an HTTP answer is spoiled. The call has its effect all the same.
+/// How an HTTP answer is spoiled. The call has its effect all the same, but for one that is refused
+/// ([`Self::Unauthorized`], [`Self::OtherLine`]) or whose connection is closed before it is sent ([`Self::Closed`],
+/// [`Self::NotHttp`], for the server).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerFault {
     /// `no-answer`: the request is taken and never answered.
@@ -31,7 +33,7 @@ pub enum AnswerFault {
     Html,
     /// `other-line`: 405 for a new session, and a version 2.0.0, as another line of opencode might.
     OtherLine,
-    /// `unauthorized=N`: 401 after N more requests.
+    /// `unauthorized=N`: 401 after N more requests; for a prompt, at once.
     Unauthorized(u64),
     /// `slow=MS`: each byte of the body takes so many milliseconds.
     Slow(u64),

@@ -106,8 +106,11 @@ pub(super) async fn stop(shared: &Shared, id: &str) {
         let session = world.sessions.get(id);
         let running = session.and_then(|session| session.running.clone());
         let begun = session.is_some_and(|session| session.status.is_some());
-        if session.is_some_and(|session| session.unruly.fault() == Some(TurnFault::Deaf)) {
-            return;
+        match session.and_then(|session| session.unruly.fault()) {
+            Some(TurnFault::Deaf) => return,
+            // Answered at once, and lost.
+            Some(TurnFault::StartsLate(_)) if !begun => return world.idle(id, now()),
+            _ => {}
         }
         let retrying = session
             .is_some_and(|session| session.status.as_ref().is_some_and(|status| status["type"] == "retry"));

@@ -1,9 +1,9 @@
 //! The fake's routes: paging, passwords, refusals, and that a new start leaves what a kill leaves.
 
-use berth_testkit::fake_serve::{FakeServeConfig, Fault, StreamFault};
+use berth_testkit::fake_serve::{AnswerFault, FakeServeConfig, Fault, StreamFault, TurnFault};
 use serde_json::{Value, json};
 
-use crate::fake::{Fake, kind};
+use crate::fake::{Fake, bounded, kind};
 
 async fn turn(fake: &Fake, session: &str, text: &str) {
     let mut events = fake.events("/global/event").await;
@@ -151,6 +151,39 @@ async fn a_stream_is_cut_at_exactly_the_byte_that_was_chosen() {
         assert!(matches!(end, Some(Err(_))), "cut, not ended");
         assert_eq!(seen, bytes);
     }
+}
+
+#[tokio::test]
+async fn a_fault_that_is_to_happen_once_happens_once() {
+    for fault in [AnswerFault::Closed, AnswerFault::NotHttp, AnswerFault::OtherLine, AnswerFault::Html] {
+        let fake = Fake::start(FakeServeConfig::default()).await;
+        fake.control.spoil_once(fault);
+        let health = async || {
+            // Each on a connection of its own, since a library may try again on one that was kept.
+            let client =
+                reqwest::Client::builder().no_proxy().retry(reqwest::retry::never()).build().unwrap();
+            let answer = bounded(client.get(format!("{}/global/health", fake.base)).send()).await.ok()?;
+            answer.json::<Value>().await.ok()?["version"].as_str().map(str::to_owned)
+        };
+        let first = health().await;
+        assert_ne!(first.as_deref(), Some("1.18.33"), "{}", Fault::from(fault));
+        assert_eq!(health().await.as_deref(), Some("1.18.33"), "after {}", Fault::from(fault));
+    }
+}
+
+#[tokio::test]
+async fn an_abort_before_a_late_start_is_answered_at_once_and_lost() {
+    let fake = Fake::start(FakeServeConfig::default()).await;
+    let session = fake.session("/w", &json!({})).await;
+    let mut events = fake.events("/global/event").await;
+    fake.control.spoil_once(TurnFault::StartsLate(2000));
+    fake.prompt(&session, "@stub say:x | hang").await;
+    assert!(fake.post(&format!("/session/{session}/abort"), &json!({})).await.json::<bool>().await.unwrap());
+    let aborted = events.until(|event| kind(event) == "session.idle").await;
+    assert!(aborted.iter().all(|event| kind(event) != "message.updated"), "it has not started");
+    let idle = fake.get_json("/session/status?directory=/w").await;
+    assert_eq!(idle, json!({}), "answered before the start");
+    events.until(|event| kind(event) == "message.part.delta").await;
 }
 
 #[test]
