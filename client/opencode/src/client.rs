@@ -43,13 +43,15 @@ pub use session::{Ensured, EnsuredHow, NewSession, SessionPatch};
 pub use stream::{EventStream, StreamItem};
 pub use subscription::{Subscription, SubscriptionCounts, SubscriptionItem};
 
+/// Bound on words of the other side in an error, in characters.
+const MAX_WORDS: usize = 600;
 /// Bound on one answer, in bytes.
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// Where opencode is, and how long to wait for it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ClientConfig {
-    /// Such as `http://127.0.0.1:4096`: a door, or opencode itself.
+    /// Such as `http://127.0.0.1:4096`: a door, or opencode itself. Without a user or password.
     pub base_url: String,
     /// Password of user `opencode`.
     pub password: SecretString,
@@ -85,6 +87,18 @@ impl ClientConfig {
             prove: false,
             pod_uid: None,
         }
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    /// Without the address, which may hold a password before it is checked.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig")
+            .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .field("stream_timeout", &self.stream_timeout)
+            .field("idle_timeout", &self.idle_timeout)
+            .finish_non_exhaustive()
     }
 }
 
@@ -160,10 +174,7 @@ impl OpencodeClient {
             prove,
             pod_uid,
         } = config;
-        let base = Url::parse(&base_url)
-            .ok()
-            .filter(|url| !url.cannot_be_a_base())
-            .ok_or_else(|| ClientError::InvalidRequest(format!("not a base URL: {base_url}")))?;
+        let base = base_of(&base_url)?;
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -269,6 +280,19 @@ impl OpencodeClient {
     }
 }
 
+/// The address, which errors do not repeat: a password may be in it.
+fn base_of(url: &str) -> Result<Url, ClientError> {
+    let refused = |why: &str| ClientError::InvalidRequest(why.to_owned());
+    let base = Url::parse(url).map_err(|error| refused(&format!("the base URL is none: {error}")))?;
+    if !matches!(base.scheme(), "http" | "https") {
+        return Err(refused("the base URL is not one of http or https"));
+    }
+    if !base.username().is_empty() || base.password().is_some() {
+        return Err(refused("the base URL holds a user or password, which are given apart from it"));
+    }
+    Ok(base)
+}
+
 fn basic(password: &SecretString) -> HeaderValue {
     let credentials = STANDARD.encode(format!("opencode:{}", password.expose_secret()));
     let mut value = HeaderValue::try_from(format!("Basic {credentials}")).expect("base64 is visible ASCII");
@@ -321,7 +345,7 @@ impl Answer {
             return ClientError::Unauthorized;
         }
         let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| shortened(value.as_str().unwrap_or_default());
         let name = if json["name"].is_string() { text(&json["name"]) } else { text(&json["_tag"]) };
         let message = if json["data"]["message"].is_string() {
             text(&json["data"]["message"])
@@ -349,8 +373,19 @@ fn parse_json<T: DeserializeOwned>(answer: &Answer) -> Result<T, ClientError> {
         let kind = if answer.content_type.is_empty() { "nothing" } else { &answer.content_type };
         return Err(ClientError::UnexpectedBody { seen: format!("{kind} instead of JSON") });
     }
-    serde_json::from_slice(&answer.body)
-        .map_err(|error| ClientError::UnexpectedBody { seen: format!("JSON of another shape ({error})") })
+    serde_json::from_slice(&answer.body).map_err(|error| ClientError::UnexpectedBody {
+        seen: format!("JSON of another shape ({})", shortened(&error.to_string())),
+    })
+}
+
+/// The beginning of words that may be as long as an answer.
+fn shortened(words: &str) -> String {
+    let mut chars = words.chars();
+    let mut short: String = chars.by_ref().take(MAX_WORDS).collect();
+    if chars.next().is_some() {
+        short.push('…');
+    }
+    short
 }
 
 /// Asks for an event stream.

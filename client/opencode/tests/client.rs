@@ -354,3 +354,49 @@ async fn a_session_is_made_only_when_there_is_none() {
     assert_eq!((ensured.session.berth_session_id(), ensured.how), (Some(ours), EnsuredHow::Created));
     assert_eq!(created.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test]
+async fn words_of_the_other_side_are_bounded() {
+    let long = "x".repeat(1_000_000);
+    let error = json!({ "name": long, "data": { "message": long } });
+    let refused = {
+        let error = error.clone();
+        move || std::future::ready((StatusCode::BAD_REQUEST, Json(error.clone())).into_response())
+    };
+    let gone = json!({ "name": "NotFoundError", "data": { "message": long } });
+    let gone = move || std::future::ready((StatusCode::NOT_FOUND, Json(gone.clone())).into_response());
+    let odd = move || {
+        std::future::ready(Json(json!({ "id": "ses_1", "title": "t", "sessions": error })).into_response())
+    };
+    let shape = move || std::future::ready(Json(json!(long)).into_response());
+    let router = Router::new()
+        .route("/session/ses_refused", get(refused))
+        .route("/session/ses_gone", get(gone))
+        .route("/session/ses_odd", get(odd))
+        .route("/session/ses_shape", get(shape));
+    let peer = serve(router).await;
+    for id in ["ses_refused", "ses_gone", "ses_shape"] {
+        let error = peer.client.get_session("/w", id).await.unwrap_err();
+        assert!(error.to_string().len() < 2000, "{id}: {} bytes", error.to_string().len());
+        assert!(format!("{error:?}").len() < 2000, "{id}");
+    }
+    assert!(peer.client.get_session("/w", "ses_odd").await.is_ok());
+}
+
+#[test]
+fn an_address_is_one_of_http_without_a_password() {
+    for address in [
+        "http://opencode:hunter2@127.0.0.1:4096",
+        "http://hunter2@127.0.0.1:4096",
+        "http://opencode:hunter2@127.0.0.1:99999",
+        "ftp://127.0.0.1",
+        "data:hunter2",
+        "127.0.0.1:4096",
+    ] {
+        let error = OpencodeClient::new(ClientConfig::new(address, "x".into())).unwrap_err();
+        assert!(matches!(error, ClientError::InvalidRequest(_)), "{address}: {error:?}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+    let config = ClientConfig::new("http://opencode:hunter2@127.0.0.1:4096", "x".into());
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+}
