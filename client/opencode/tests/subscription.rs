@@ -204,3 +204,17 @@ async fn sizes_of_models_are_read_and_nothing_else() {
     let sizes: Vec<_> = sizes.iter().map(|(model, size)| (model.model_id.as_str(), *size)).collect();
     assert_eq!(sizes, [("m", 200_000)]);
 }
+
+#[tokio::test]
+async fn a_subscription_that_breaks_as_soon_as_it_stands_is_made_again_ever_later() {
+    let connected = "data: {\"payload\":{\"type\":\"server.connected\",\"properties\":{}}}\n\n";
+    let handler = move || async move { ([(CONTENT_TYPE, "text/event-stream")], connected) };
+    let peer = serve(Router::new().route("/global/event", get(handler))).await;
+    let mut subscription = peer.client.subscribe(None);
+    let began = tokio::time::Instant::now();
+    while subscription.counts().lost < 5 {
+        timeout(BOUND, subscription.next()).await.unwrap();
+    }
+    // 50, 100, 200 and 400 ms.
+    assert!(began.elapsed() >= Duration::from_millis(750), "{:?}", began.elapsed());
+}

@@ -9,9 +9,13 @@ use berth_wire::door::Cursor;
 use tokio::time::Instant;
 
 use super::{EventStream, OpencodeClient, StreamItem};
-use crate::{error::ClientError, event::EventError};
+use crate::{
+    error::ClientError,
+    event::{Event, EventError},
+};
 
-/// First pause after a lost connection; it doubles to [`PAUSE_MAX`], and begins anew with each event.
+/// First pause after a lost connection; it doubles to [`PAUSE_MAX`], and begins anew with each event but the one that
+/// says that the subscription stands: one may break right after it again and again.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -114,9 +118,11 @@ impl Subscription {
     }
 
     fn pass(&mut self, item: StreamItem) -> SubscriptionItem {
-        self.pause = PAUSE_MIN;
+        if item.event.event != Event::ServerConnected {
+            self.pause = PAUSE_MIN;
+        }
         self.counts.events += 1;
-        self.counts.unknown += u64::from(item.event.event == crate::Event::Unknown);
+        self.counts.unknown += u64::from(item.event.event == Event::Unknown);
         if item.cursor.is_some() {
             self.cursor.clone_from(&item.cursor);
         }
