@@ -408,6 +408,23 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_is_told_whatever_its_numbers_are() {
+        for (next, wanted) in
+            [("1796014140297.5", 1_796_014_140_297), ("\"soon\"", 0), ("1e300", i64::MAX), ("null", 0)]
+        {
+            let status = format!(r#"{{"type":"retry","attempt":-1,"message":null,"next":{next}}}"#);
+            let text =
+                format!(r#"{{"type":"session.status","properties":{{"sessionID":"s","status":{status}}}}}"#);
+            let Event::SessionStatus { status: SessionStatus::Retry { next, .. }, .. } =
+                GlobalEvent::parse(&text).unwrap().event
+            else {
+                panic!("a retry: {text}")
+            };
+            assert_eq!(next, wanted, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_no_event_is_typed() {
         assert!(matches!(GlobalEvent::parse("{"), Err(EventError::NotJson(_))));
         assert!(matches!(GlobalEvent::parse("[]"), Err(EventError::NoType)));

@@ -29,6 +29,14 @@ fn lenient_cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
     Ok(if (0.0..=MAX_COST).contains(&cost) { cost } else { 0.0 })
 }
 
+/// Takes the whole milliseconds, since a provider's wait may have a fraction; 0 for what is no time.
+fn lenient_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    #[expect(clippy::cast_possible_truncation, reason = "what is beyond the range is as far as it goes")]
+    let whole = || value.as_f64().map(|time| time as i64);
+    Ok(value.as_i64().or_else(whole).unwrap_or_default())
+}
+
 /// When a session was made, in Unix milliseconds of opencode's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionTime {
@@ -414,13 +422,13 @@ pub enum SessionStatus {
     /// A turn runs and waits before it calls the provider again.
     Retry {
         /// Tries so far.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient")]
         attempt: u64,
         /// The provider's words.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient")]
         message: String,
-        /// When the next try is due, in Unix milliseconds.
-        #[serde(default)]
+        /// When the next try is due, in Unix milliseconds; 0 when it is not told.
+        #[serde(default, deserialize_with = "lenient_time")]
         next: i64,
     },
     /// A state of a newer opencode.
