@@ -17,16 +17,16 @@ pub(crate) struct Capture {
     pub(crate) prompts: Vec<String>,
 }
 
-/// All of them, in order of their names.
-pub(crate) fn captures() -> &'static [Capture] {
-    static CAPTURES: OnceLock<Vec<Capture>> = OnceLock::new();
-    CAPTURES.get_or_init(|| {
+/// Those of each stream, in order of the files' names: an input names a stream by its place among them.
+pub(crate) fn streams() -> &'static [Vec<Capture>] {
+    static STREAMS: OnceLock<Vec<Vec<Capture>>> = OnceLock::new();
+    STREAMS.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../client/opencode/tests/captures");
         let entries = fs::read_dir(folder).expect("the captures are there");
         let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "sse"));
         paths.sort();
-        paths.iter().flat_map(|path| sessions(path)).collect()
+        paths.iter().map(|path| sessions(path)).collect()
     })
 }
 

@@ -7,4 +7,3 @@ mod input;
 pub mod session;
 mod spoil;
 pub mod stream;
-mod world;

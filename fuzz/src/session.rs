@@ -6,7 +6,8 @@
 //! `berth_testkit::validate` knows, a translator that was stored and resumed is the same, and events that are not the
 //! session's change nothing.
 //!
-//! Input: number of the capture (two bytes), then steps: a byte for the kind, see [`Player::step`], and what it needs.
+//! Input: number of the stream (two bytes) and of the session in it (one), then steps: a byte for the kind, see
+//! [`Player::step`], and what it needs.
 
 use berth_opencode::{Event, GlobalEvent, SessionTranslator, Snapshot, Translation, TurnPhase, model::Role};
 use berth_testkit::validate::{Entry, Extent, check};
@@ -16,10 +17,9 @@ use berth_wire::{
 };
 
 use crate::{
-    captures::{Capture, captures},
+    captures::{Capture, streams},
     input::Input,
     spoil::spoil,
-    world,
 };
 
 /// Bound on the steps of one input, so that none takes long.
@@ -28,7 +28,7 @@ const MAX_STEPS: usize = 400;
 /// Runs one input; panics when something does not hold.
 pub fn run(input: &[u8]) {
     let mut input = Input(input);
-    let Some(capture) = input.choose(captures()) else { return };
+    let Some(capture) = input.capture() else { return };
     let mut player = Player::new(capture);
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
@@ -81,7 +81,7 @@ impl<'a> Player<'a> {
                 self.send(GlobalEvent::parse(&String::from_utf8_lossy(input.bytes(length))).ok());
             }
             5 => {
-                let other = input.choose(captures()).unwrap_or(self.capture);
+                let other = input.capture().unwrap_or(self.capture);
                 self.send(input.choose(&other.events).cloned());
             }
             6 => self.translator.mark_gap(),
@@ -94,7 +94,7 @@ impl<'a> Player<'a> {
             13 => self.begin(input.choose(&self.capture.prompts).map_or("msg_own", String::as_str)),
             14 => self.tell_context_size(input.number()),
             _ => {
-                let other = input.choose(captures()).unwrap_or(self.capture);
+                let other = input.capture().unwrap_or(self.capture);
                 self.send(spoil(&other.frames, input));
             }
         }
@@ -121,7 +121,7 @@ impl<'a> Player<'a> {
         if seen {
             self.send(Some(event.clone()));
         } else {
-            world::take(&mut self.world, &self.capture.root, &event.event);
+            self.world.take(&self.capture.root, &event.event);
         }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Player<'a> {
 
     fn send(&mut self, event: Option<GlobalEvent>) {
         let Some(event) = event else { return };
-        world::take(&mut self.world, &self.capture.root, &event.event);
+        self.world.take(&self.capture.root, &event.event);
         if self.translator.concerns(&event) {
             let out = self.translator.apply(&event);
             self.take(out);
@@ -221,6 +221,14 @@ impl<'a> Player<'a> {
             self.log.iter().map(|(turn, payload)| Entry { turn: *turn, payload }).collect();
         let broken = check(&entries, Extent::Whole);
         assert!(broken.is_empty(), "the log breaks rules: {broken:#?}\n{:#?}", self.log);
+    }
+}
+
+impl Input<'_> {
+    /// A session of one of the streams; two of them show none.
+    fn capture(&mut self) -> Option<&'static Capture> {
+        let stream = self.choose(streams())?;
+        stream.get(usize::from(self.byte()).checked_rem(stream.len())?)
     }
 }
 

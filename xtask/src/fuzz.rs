@@ -163,9 +163,10 @@ fn stream_seed(capture: &[u8]) -> Vec<u8> {
     seed
 }
 
-/// The whole capture; with a gap after each ten events, stored and resumed; and with some frames as they are.
+/// Of the first session of stream number `index`: the whole capture; with a gap after each ten events, stored and resumed; and with some frames as they are.
 fn session_seeds(capture: &[u8], index: u16) -> [Vec<u8>; 3] {
-    let number = index.to_be_bytes();
+    let [high, low] = index.to_be_bytes();
+    let number = [high, low, 0];
     let whole = [&number[..], &[0, 31].repeat(12)].concat();
     let with_gaps = [&number[..], &[0, 9, 1, 3, 8].repeat(12)].concat();
     let mut raw = number.to_vec();

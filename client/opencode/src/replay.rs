@@ -24,6 +24,7 @@ use crate::{
 };
 
 pub mod manifest;
+mod state;
 
 use manifest::{TurnEnd, Verdict};
 

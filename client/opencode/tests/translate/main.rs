@@ -12,4 +12,3 @@ mod made;
 mod properties;
 mod replay;
 mod rules;
-mod world;

@@ -1,6 +1,6 @@
 //! What must hold whatever happens: stops, gaps, nonsense.
 
-use berth_opencode::{GlobalEvent, SessionTranslator, Translation, replay::SessionReplay};
+use berth_opencode::{GlobalEvent, SessionTranslator, Snapshot, Translation, replay::SessionReplay};
 use berth_wire::{
     event::{EventPayload, Voice},
     turn::{TurnError, TurnErrorReason},
@@ -8,10 +8,7 @@ use berth_wire::{
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::{
-    replay::{Capture, Look, all},
-    world::snapshot,
-};
+use crate::replay::{Capture, Look, all};
 
 fn stored_and_resumed(translator: &SessionTranslator) -> SessionTranslator {
     serde_json::from_str(&serde_json::to_string(translator).unwrap()).unwrap()
@@ -29,6 +26,13 @@ fn a_stop_after_any_event_changes_nothing() {
         }
         assert_eq!(run.to_text(), capture.whole().to_text(), "{}", capture.name);
     }
+}
+
+/// What `GET` would have answered after the first `count` events.
+fn snapshot(capture: &Capture, count: usize) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    capture.events[..count].iter().for_each(|event| snapshot.take(&capture.root.id, &event.event));
+    snapshot
 }
 
 /// Misses the events from `from` to `to`, then reads the state, and goes on.
