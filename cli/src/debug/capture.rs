@@ -91,6 +91,14 @@ struct Recorded {
     broken: Option<String>,
 }
 
+impl Recorded {
+    /// The stream ended before the recording was to.
+    fn too_early(mut self) -> Self {
+        self.broken.get_or_insert_with(|| "it ended before its time".to_owned());
+        self
+    }
+}
+
 async fn record(live: &LiveSource, password: SecretString) -> Result<Recorded, CliError> {
     let mut interrupts = Interrupts::of_process().map_err(CliError::Signals)?;
     let client = OpencodeClient::new(ClientConfig::new(live.url.as_str(), password))?;
@@ -107,7 +115,7 @@ async fn record(live: &LiveSource, password: SecretString) -> Result<Recorded, C
     let end = Instant::now() + live.limit;
     let mut recorded = Recorded::default();
     tokio::select! {
-        () = take(&mut stream, &mut recorded) => return Ok(recorded),
+        () = take(&mut stream, &mut recorded) => return Ok(recorded.too_early()),
         () = tokio::time::sleep(SETTLE) => {}
     }
     note(&format!(
@@ -116,7 +124,7 @@ async fn record(live: &LiveSource, password: SecretString) -> Result<Recorded, C
         live.limit.as_secs()
     ));
     tokio::select! {
-        () = take(&mut stream, &mut recorded) => return Ok(recorded),
+        () = take(&mut stream, &mut recorded) => return Ok(recorded.too_early()),
         () = sleep_until(end) => {}
         () = interrupts.next() => {}
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use berth_opencode::{ClientConfig, Event, NewSession, OpencodeClient, Prompt, PromptPart, ids};
-use berth_testkit::fake_serve::{FakeServe, FakeServeConfig};
+use berth_testkit::fake_serve::{FakeControl, FakeServe, FakeServeConfig, StreamFault};
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::{task::JoinSet, time::timeout};
@@ -110,6 +110,7 @@ const DIRECTORY: &str = "/home/somebody/work";
 struct Fake {
     url: String,
     client: OpencodeClient,
+    control: FakeControl,
     _running: JoinSet<()>,
 }
 
@@ -118,11 +119,11 @@ impl Fake {
         let config =
             FakeServeConfig { password: Some(SecretString::from(PASSWORD)), ..FakeServeConfig::default() };
         let fake = FakeServe::bind("127.0.0.1:0".parse().unwrap(), config).await.unwrap();
-        let url = format!("http://{}", fake.address());
+        let (url, control) = (format!("http://{}", fake.address()), fake.control());
         let client = OpencodeClient::new(ClientConfig::new(&url, SecretString::from(PASSWORD))).unwrap();
         let mut running = JoinSet::new();
         running.spawn(async move { fake.run(CancellationToken::new()).await.unwrap() });
-        Self { url, client, _running: running }
+        Self { url, client, control, _running: running }
     }
 
     async fn prompt(&self, text: &str) {
@@ -171,6 +172,20 @@ async fn capture_makes_a_fixture_that_replays_and_holds_no_secret() {
         }
         assert_eq!(fixture.contains("\"payload\""), arguments.is_empty(), "the envelope of /global/event");
     }
+}
+
+#[tokio::test]
+async fn capture_tells_when_the_stream_ends_before_its_time() {
+    let (berth, fake) = (Berth::new(), Fake::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    let (password, fixture) = (directory.path().join("password"), directory.path().join("fixture.sse"));
+    std::fs::write(&password, PASSWORD).unwrap();
+    let (password, path) = (password.to_str().unwrap(), fixture.to_str().unwrap());
+    fake.control.spoil(StreamFault::Ends);
+    let line = ["debug", "capture", "--url", &fake.url, "--password-file", password, "-o", path];
+    let Finished { code, err, .. } = finish(berth.command(&line), "").await;
+    assert_eq!((code, err.ends_with("the stream broke: it ended before its time\n")), (1, true), "{err}");
+    assert!(fixture.exists(), "what came before is written");
 }
 
 #[tokio::test]
