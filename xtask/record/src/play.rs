@@ -50,18 +50,21 @@ pub(crate) async fn play(server: &Server, case: &Case) -> anyhow::Result<Vec<Sse
         Play { client, case, directory, session: String::new(), stream, frames, acted, idle: false };
     play.read_for(SETTLE).await?;
     play.session = play.new_session().await?;
-    play.prompt(case.script).await?;
-    if let Then::Cut(time) = case.then {
-        play.read_for(time).await?;
-    } else {
-        timeout(BOUND, play.until_the_end()).await.context("it does not end")??;
-    }
-    // A case that is cut runs on; nothing of it is to be in the next recording.
+    let played = play.whole().await;
+    // A case that is cut or fails runs on; nothing of it is to be in the next recording.
     play.client.abort(&play.directory, &play.session).await?;
-    Ok(play.frames)
+    played.map(|()| play.frames)
 }
 
 impl Play<'_> {
+    async fn whole(&mut self) -> anyhow::Result<()> {
+        self.prompt(self.case.script).await?;
+        if let Then::Cut(time) = self.case.then {
+            return self.read_for(time).await;
+        }
+        timeout(BOUND, self.until_the_end()).await.context("it does not end")?
+    }
+
     async fn new_session(&self) -> anyhow::Result<String> {
         let ask =
             PermissionRule { permission: "bash".into(), pattern: "*".into(), action: PermissionAction::Ask };
