@@ -8,6 +8,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::admission::{FenceState, GatePhase, GateState};
+
 /// Position in a door's journal, written `<epoch>-<seq>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cursor {
@@ -128,6 +130,18 @@ pub enum DoorEvent {
     /// A turn went on to its next phase. Stands right after the event of opencode's that shows it.
     #[serde(rename = "berth.turn")]
     Turn(TurnEvent),
+    /// The gate lets more or less through than before.
+    #[serde(rename = "berth.gate")]
+    Gate {
+        /// How much it lets through now.
+        phase: GatePhase,
+        /// The lease that is meant.
+        generation: u64,
+        /// Who holds it, or held it.
+        owner: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 impl DoorEvent {
@@ -271,6 +285,12 @@ pub struct DoorState {
     pub epoch: String,
     /// Number of the journal's newest event; 0 when empty.
     pub seq: u64,
+    /// The fence.
+    #[serde(default)]
+    pub fence: FenceState,
+    /// The gate.
+    #[serde(default)]
+    pub gate: GateState,
     /// Why the last start or run ended, in words, if it did.
     pub last_exit: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! What crosses process borders in Berth, and nothing else.
 //!
+//! - [`admission`]: the door's fence and gate.
 //! - [`api`]: DTOs of the server's HTTP API.
 //! - [`event`]: the session event log's payloads (ACP `session/update` shapes and Berth's own kinds).
 //! - [`turn`]: states, outcomes and error reasons of a turn.
@@ -10,6 +11,7 @@
 //!
 //! Everything here is pure, but for the reader, which drives a byte stream that its caller opened.
 
+pub mod admission;
 pub mod api;
 pub mod door;
 pub mod event;

@@ -34,6 +34,18 @@ pub enum ProblemType {
     IdempotencyConflict,
     /// 409: the request was already settled.
     AlreadyResolved,
+    /// 409: a call in flight, or a turn, does not end.
+    Busy,
+    /// 409: another replica of the server took the sandbox over.
+    StaleFence,
+    /// 409: the gate has a holder.
+    GateHeld,
+    /// 409: the lease of the gate is over.
+    GateBroken,
+    /// 412: the door is another instance than the caller knew.
+    StaleEpoch,
+    /// 503: the gate keeps this out for now.
+    Gated,
     /// 413: the body is larger than the bound.
     BodyTooLarge,
     /// 415: the body's media type is not `application/json`.
@@ -62,7 +74,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// Every type, for documents and tests.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::InvalidBody,
         Self::InvalidParameter,
         Self::InvalidHeader,
@@ -74,6 +86,12 @@ impl ProblemType {
         Self::RequestTimeout,
         Self::IdempotencyConflict,
         Self::AlreadyResolved,
+        Self::Busy,
+        Self::StaleFence,
+        Self::GateHeld,
+        Self::GateBroken,
+        Self::StaleEpoch,
+        Self::Gated,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::Invalid,
@@ -102,6 +120,12 @@ impl ProblemType {
             Self::RequestTimeout => ("request-timeout", 408, "The request took too long to arrive"),
             Self::IdempotencyConflict => ("idempotency-conflict", 409, "The idempotency key is taken"),
             Self::AlreadyResolved => ("already-resolved", 409, "This request was already settled"),
+            Self::Busy => ("busy", 409, "Something is still going on"),
+            Self::StaleFence => ("stale-fence", 409, "The fence is not the current one"),
+            Self::GateHeld => ("gate-held", 409, "The gate is held"),
+            Self::GateBroken => ("gate-broken", 409, "The lease of the gate is over"),
+            Self::StaleEpoch => ("stale-epoch", 412, "The door was started anew"),
+            Self::Gated => ("gated", 503, "The gate is held"),
             Self::BodyTooLarge => ("body-too-large", 413, "The request body is too large"),
             Self::UnsupportedMediaType => ("unsupported-media-type", 415, "The body must be JSON"),
             Self::Invalid => ("invalid", 422, "A field's value is not acceptable"),

@@ -39,14 +39,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// Whether it may change something.
-    #[expect(dead_code, reason = "asked by the admission of requests")]
-    pub(crate) fn changes(&self) -> bool {
-        *self != Self::Read
-    }
-
     /// The session that it is about.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked by the admission of requests"))]
     pub(crate) fn session(&self) -> Option<&str> {
         match self {
             Self::Prompt { session } | Self::Abort { session } | Self::Change { session } => {
@@ -57,7 +50,6 @@ impl Class {
     }
 
     /// Its name, for labels and callers.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked by the admission of requests"))]
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Read => "read",

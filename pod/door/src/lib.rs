@@ -12,12 +12,17 @@ use secrecy::SecretString;
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+mod admission;
 mod auth;
 mod body;
 mod class;
 mod connections;
+mod control;
 mod document;
 mod events;
+mod exchange;
+mod fence;
+mod gate;
 mod guests;
 mod journal;
 mod metrics;
@@ -31,6 +36,7 @@ mod subscription;
 mod turns;
 mod upstream;
 
+use admission::Admission;
 use guests::Guests;
 use journal::Journal;
 use passage::Passage;
@@ -61,6 +67,8 @@ pub struct DoorConfig {
     pub write_wait: Duration,
     /// How long an upload may give no byte before it is cut; downloads are never cut for that.
     pub upload_idle: Duration,
+    /// How long a new holder of the fence waits for calls under a lower one to end.
+    pub fence_wait: Duration,
     /// How long requests in flight may go on after shutdown began.
     pub drain: Duration,
     /// How long a prompt that opencode took may take to begin, before opencode is started anew.
@@ -90,6 +98,7 @@ impl DoorConfig {
             guest_wait: Duration::from_secs(10),
             write_wait: Duration::from_mins(1),
             upload_idle: Duration::from_mins(1),
+            fence_wait: Duration::from_secs(30),
             drain: Duration::from_secs(3),
             start_bound: Duration::from_mins(1),
             connections: 1024,
@@ -104,7 +113,8 @@ struct Door {
     config: DoorConfig,
     guests: Arc<Guests>,
     upstream: Authorization,
-    journal: Journal,
+    journal: Arc<Journal>,
+    admission: Arc<Admission>,
     turns: Turns,
     passage: watch::Receiver<Passage>,
     link: ServeLink,
@@ -123,10 +133,12 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let (passage_sender, passage) = watch::channel(Passage::Starting);
+    let journal = Arc::new(Journal::new(config.ring_bytes, config.metrics.journal.clone()));
     let door = Arc::new(Door {
         guests: Arc::default(),
         upstream: Authorization::new(&config.secrets),
-        journal: Journal::new(config.ring_bytes, config.metrics.journal.clone()),
+        admission: Arc::new(Admission::new(Arc::clone(&journal))),
+        journal,
         turns: Turns::new(config.start_bound),
         passage,
         serve: link.state(),
@@ -140,6 +152,9 @@ pub async fn run(
     let secrets = door.config.secrets.clone();
     door.tracker.spawn(secrets.follow(door.config.metrics.clone(), door.shutdown.clone()));
     door.tracker.spawn(turns::run(Arc::clone(&door)));
+    let keeper = Arc::clone(&door);
+    door.tracker
+        .spawn(async move { keeper.shutdown.run_until_cancelled(keeper.admission.keep_time()).await });
     let result = connections::accept(listener, &door).await;
     door.shutdown.cancel();
     door.tracker.close();

@@ -6,12 +6,16 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_serve::ServeState;
-use berth_wire::{door::ExitCause, problem::ProblemType};
+use berth_wire::{
+    admission::{EPOCH_HEADER, FENCE_HEADER},
+    door::ExitCause,
+    problem::ProblemType,
+};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
     request::Parts,
 };
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{
     body::Incoming,
     upgrade::{self, OnUpgrade},
@@ -26,16 +30,19 @@ use crate::{
     auth::{TOKEN_PARAMETER, without_token},
     body::{Upload, UploadStalled},
     class::{Class, classify},
+    control,
+    exchange::{self, Exchange},
+    fence::{Stamp, StampError},
     passage::Passage,
-    refusal::{DoorBody, refuse},
-    turns::{
-        self,
-        call::{Answering, Call, Watched, refuse_more},
-    },
+    refusal::{DoorBody, full, refuse},
+    turns,
 };
 
 /// How long a refused connection may turn out to be opencode's end, in which case the request waits for the next.
 const END_NOTICED: Duration = Duration::from_secs(1);
+
+/// Bytes of a fenced call's body.
+const FENCED_MAX: usize = 64 * 1024 * 1024;
 
 /// What to do instead of calling a route that is for nobody but the door.
 const REFUSED_ROUTE: &str = "Configuration and lifetime of opencode are the sandbox's: change its manifest or its \
@@ -73,7 +80,6 @@ pub(crate) struct Way {
 /// Waits until requests may pass, at most to `deadline`; the error is the answer to the caller.
 pub(crate) async fn way(door: &Door, deadline: Instant) -> Result<Way, Response<DoorBody>> {
     let mut passage = door.passage.clone();
-    let shutting_down = || refuse(ProblemType::ShuttingDown, "The door closes.");
     let waiting = (*passage.borrow() == Passage::Starting).then(Instant::now);
     let opened = tokio::select! {
         biased;
@@ -97,6 +103,11 @@ pub(crate) async fn way(door: &Door, deadline: Instant) -> Result<Way, Response<
     }
 }
 
+/// The answer of a door that closes.
+pub(crate) fn shutting_down() -> Response<DoorBody> {
+    refuse(ProblemType::ShuttingDown, "The door closes.")
+}
+
 /// Why requests cannot pass, as an answer.
 pub(crate) fn refuse_closed(door: &Door, passage: &Passage) -> Response<DoorBody> {
     match passage {
@@ -117,36 +128,105 @@ pub(crate) fn refuse_closed(door: &Door, passage: &Passage) -> Response<DoorBody
 /// Passes one request on and gives opencode's answer.
 pub(crate) async fn forward(
     door: &Arc<Door>,
+    request: Request<Incoming>,
+) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let tunnel = *request.method() == Method::GET && is_websocket(request.headers());
+    match classify(request.method(), request.uri().path()) {
+        Class::Forbidden => Err(refuse(ProblemType::RefusedRoute, REFUSED_ROUTE)),
+        _ if tunnel => open_tunnel(door, request).await,
+        Class::Read | Class::Tunnel => read(door, request).await,
+        class => change(door, request, &class).await,
+    }
+}
+
+/// Passes on a request that changes nothing.
+async fn read(
+    door: &Arc<Door>,
+    request: Request<Incoming>,
+) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let (parts, body) = request.into_parts();
+    let (way, mut sender) = connect(door).await?;
+    let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
+    match sender.send_request(Request::from_parts(outgoing, upload(door, body).boxed_unsync())).await {
+        Ok(answer) => Ok(passed(answer.map(|body| body.map_err(Into::into).boxed_unsync()))),
+        Err(error) => Err(unanswered(door, &way.boot_id, &error).await),
+    }
+}
+
+/// Passes on a request that may change something, if it may, and carries it to its end.
+///
+/// The body of a fenced one is read whole first: an owner that froze in the middle of a request holds nobody up, and
+/// is refused when it goes on.
+async fn change(
+    door: &Arc<Door>,
+    request: Request<Incoming>,
+    class: &Class,
+) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
+    let (parts, body) = request.into_parts();
+    let body = upload(door, body);
+    let body = if stamp.is_some() {
+        let whole = Limited::new(body, FENCED_MAX).collect().await;
+        full(whole.map_err(|error| control::unread(error.as_ref(), FENCED_MAX))?.to_bytes())
+    } else {
+        body.boxed_unsync()
+    };
+    let (way, sender) = connect(door).await?;
+    let call = door.admission.admit(class, stamp.as_ref()).map_err(control::refused)?;
+    let (call, abort) = turns::call::abort(door, class, &parts, call).await?;
+    let turn =
+        turns::call::Call::begin(door, class, &parts, &way.boot_id).map_err(turns::call::refuse_more)?;
+    let body = turns::call::Watched::new(body, turn.as_ref()).boxed_unsync();
+    let request = Request::from_parts(outgoing(parts, way.address, &door.upstream.get(), false), body);
+    exchange::carry(door, Exchange { sender, request, call, abort, turn, way }).await.map(passed)
+}
+
+/// Passes on a request for a WebSocket, and its bytes after that.
+async fn open_tunnel(
+    door: &Arc<Door>,
     mut request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
-    let class = classify(request.method(), request.uri().path());
-    if class == Class::Forbidden {
-        return Err(refuse(ProblemType::RefusedRoute, REFUSED_ROUTE));
-    }
-    let client = is_websocket(request.headers()).then(|| upgrade::on(&mut request));
+    let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
+    let client = upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
-    let _abort = turns::call::abort(door, &class, &parts).await?;
-    let (Way { address, boot_id }, mut sender) = connect(door).await?;
-    let body = Upload::new(body, door.config.metrics.received_bytes.clone(), door.config.upload_idle);
-    let call = Call::begin(door, &class, &parts, &boot_id).map_err(refuse_more)?;
-    let body = Watched::new(body, call.as_ref());
-    let outgoing =
-        Request::from_parts(outgoing(parts, address, &door.upstream.get(), client.is_some()), body);
+    let (way, mut sender) = connect(door).await?;
+    let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
+    let outgoing = Request::from_parts(outgoing, upload(door, body).boxed_unsync());
+    let call = door.admission.admit(&Class::Tunnel, stamp.as_ref()).map_err(control::refused)?;
     let mut answer = match sender.send_request(outgoing).await {
         Ok(answer) => answer,
-        Err(error) => return Err(unanswered(door, &boot_id, &error).await),
+        Err(error) => return Err(unanswered(door, &way.boot_id, &error).await),
     };
-    match client {
-        Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            let tunnel = tunnel(client, upgrade::on(&mut answer));
-            let shutdown = door.shutdown.clone();
-            door.tracker.spawn(async move { shutdown.run_until_cancelled_owned(tunnel).await });
-        }
-        _ => remove_hop_by_hop(answer.headers_mut()),
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(passed(answer.map(|body| body.map_err(Into::into).boxed_unsync())));
     }
+    let tunnel = tunnel(client, upgrade::on(&mut answer));
+    let shutdown = door.shutdown.clone();
+    door.tracker.spawn(async move {
+        tokio::select! {
+            () = tunnel => {}
+            () = call.cut.cancelled() => {}
+            () = shutdown.cancelled() => {}
+        }
+        drop(call);
+    });
     *answer.version_mut() = Version::HTTP_11;
-    let answered = call.and_then(|call| call.answer(answer.status()));
-    Ok(answer.map(|body| Answering::new(body, answered).map_err(Into::into).boxed_unsync()))
+    Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+}
+
+fn upload(door: &Door, body: Incoming) -> Upload {
+    Upload::new(body, door.config.metrics.received_bytes.clone(), door.config.upload_idle)
+}
+
+fn unstamped(error: StampError) -> Response<DoorBody> {
+    refuse(ProblemType::InvalidHeader, error.to_string())
+}
+
+/// An answer without what belongs to the hop that it came by.
+fn passed(mut answer: Response<DoorBody>) -> Response<DoorBody> {
+    remove_hop_by_hop(answer.headers_mut());
+    *answer.version_mut() = Version::HTTP_11;
+    answer
 }
 
 /// Gives opencode's answer to a preflight of an anonymous caller: it takes them without credentials, and gets none.
@@ -166,17 +246,14 @@ pub(crate) async fn preflight(
         }
     }
     match timeout(PREFLIGHT_BOUND, upstream::send(address, outgoing, &door.tracker)).await {
-        Ok(Ok(mut answer)) => {
-            remove_hop_by_hop(answer.headers_mut());
-            Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-        }
+        Ok(Ok(answer)) => Ok(passed(answer.map(|body| body.map_err(Into::into).boxed_unsync()))),
         Ok(Err(_)) | Err(_) => Err(refuse(ProblemType::BadGateway, "opencode did not answer.")),
     }
 }
 
 /// Why a request that was sent has no answer, as an answer. When it has none because opencode ended, the supervisor
 /// says so shortly after.
-async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Response<DoorBody> {
+pub(crate) async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Response<DoorBody> {
     if UploadStalled::caused(error) {
         return refuse(ProblemType::RequestTimeout, "The request's body stood still for too long.");
     }
@@ -196,7 +273,7 @@ async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Respons
 
 /// Connects to opencode, waiting for it to start. A connection that opencode refuses because it has just ended has
 /// carried nothing, so the request waits for the next start.
-async fn connect(door: &Door) -> Result<(Way, Sender<Watched<Upload>>), Response<DoorBody>> {
+async fn connect(door: &Door) -> Result<(Way, Sender<DoorBody>), Response<DoorBody>> {
     let deadline = Instant::now() + door.config.start_wait;
     loop {
         let Way { address, boot_id } = way(door, deadline).await?;
@@ -229,6 +306,9 @@ fn outgoing(parts: Parts, address: SocketAddr, authorization: &HeaderValue, webs
     if websocket {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    for own in [EPOCH_HEADER, FENCE_HEADER] {
+        headers.remove(own);
     }
     headers.insert(header::HOST, upstream::host(address));
     headers.insert(header::AUTHORIZATION, authorization.clone());

@@ -11,7 +11,7 @@ use crate::{
     Door,
     auth::Caller,
     body::Download,
-    document,
+    control, document,
     events::{self, Scope},
     guests::Guest,
     metrics::Route,
@@ -90,6 +90,10 @@ async fn dispatch(
         ("/doc", Caller::Authenticated) if get => document::serve(door).await,
         ("/berth/state", Caller::Authenticated) if get => Ok(json(&state(door))),
         ("/berth/turns", Caller::Authenticated) if get => Ok(json(&door.turns.view())),
+        ("/berth/fence", Caller::Authenticated) if request.method() == Method::PUT => {
+            control::fence(door, request).await
+        }
+        ("/berth/gate" | "/berth/gate/seal", Caller::Authenticated) => control::gate(door, request).await,
         ("/global/event", Caller::Authenticated) if get => {
             let (parts, _) = request.into_parts();
             Ok(events::serve(Arc::clone(door), &parts, Scope::Global))
@@ -100,7 +104,7 @@ async fn dispatch(
             Ok(events::serve(Arc::clone(door), &parts, scope))
         }
         (path, Caller::Authenticated) if is_own(path) => {
-            Err(refuse(ProblemType::NotFound, "The door has GET /berth/state and GET /berth/turns here."))
+            Err(refuse(ProblemType::NotFound, "The door has no such route: see pod/README.md."))
         }
         (_, Caller::Authenticated) if [Method::CONNECT, Method::TRACE].contains(request.method()) => {
             Err(refuse(ProblemType::MethodNotAllowed, "The door is no tunnel, and repeats no request."))
@@ -136,6 +140,8 @@ fn state(door: &Door) -> DoorState {
         version: serve.version.clone(),
         epoch: current.epoch,
         seq: current.seq,
+        fence: door.admission.fence(),
+        gate: door.admission.gate(),
         last_exit: serve.last_exit().map(ToString::to_string),
     }
 }

@@ -123,13 +123,11 @@ impl Turns {
     }
 
     /// Whether anything runs.
-    #[expect(dead_code, reason = "asked by the gate")]
     pub(crate) fn idleness(&self) -> Idleness {
         self.lock().table.idleness()
     }
 
     /// Changes whenever the table may have.
-    #[expect(dead_code, reason = "asked by the gate")]
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use berth_opencode::{GlobalEvent, SessionTranslator, StreamItem, Watchdog, WatchdogLimits};
 use berth_wire::{
+    admission::{FenceState, GateState},
     api::{PermissionDecision, SandboxPhase},
     door::DoorState,
     event::{EventPayload, Resolution, ResolvedBy},
@@ -387,6 +388,8 @@ async fn the_cursor_never_moves_without_the_state_of_every_session() {
         version: None,
         epoch: "e".to_owned(),
         seq: 0,
+        fence: FenceState::default(),
+        gate: GateState::default(),
         last_exit: None,
     };
     owner.take_event(LinkEvent::Opened(Box::new(state))).await.unwrap();

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Admission, Plan, Ticket, TooMany, peek::Peek};
 use crate::{
-    Door,
+    Door, admission,
     class::Class,
     events,
     refusal::{DoorBody, full, refuse},
@@ -252,21 +252,25 @@ impl Drop for AbortCall {
 
 /// Lets an abort pass, or holds it until what it is for has begun and was aborted: before that opencode answers an
 /// abort, and runs the prompt all the same (measured on opencode 1.15.4 and 1.18.33). The error is the answer of a held
-/// one. It stays armed when its caller leaves.
+/// one. It stays armed when its caller leaves, so a held one is not in flight any more.
 pub(crate) async fn abort(
     door: &Arc<Door>,
     class: &Class,
     parts: &Parts,
-) -> Result<Option<AbortCall>, Response<DoorBody>> {
-    let Class::Abort { session: Some(session) } = class else { return Ok(None) };
+    admitted: admission::Call,
+) -> Result<(admission::Call, Option<AbortCall>), Response<DoorBody>> {
+    let Class::Abort { session: Some(session) } = class else { return Ok((admitted, None)) };
     let directory = events::directory(door, parts);
     let turns = &door.turns;
     let mut changes = turns.version.subscribe();
     let plan = turns.change(&door.journal, |table, now, out| table.abort(session, &directory, now, out));
     let tickets = match plan {
-        Plan::Pass => return Ok(Some(AbortCall { door: Arc::clone(door), session: session.clone() })),
+        Plan::Pass => {
+            return Ok((admitted, Some(AbortCall { door: Arc::clone(door), session: session.clone() })));
+        }
         Plan::Hold(tickets) => tickets,
     };
+    drop(admitted);
     let settled = changes.wait_for(|_| turns.lock().table.held(session, &tickets));
     match timeout(door.config.start_bound + ABORT_MARGIN, settled).await {
         Ok(_) => {

@@ -6,6 +6,10 @@ mod class;
 #[cfg(test)]
 mod events;
 #[cfg(test)]
+mod fence;
+#[cfg(test)]
+mod gate;
+#[cfg(test)]
 mod hop;
 #[cfg(test)]
 mod proxy;

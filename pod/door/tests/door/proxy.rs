@@ -18,7 +18,7 @@ use tokio::{
 use crate::rig::{BOUND, INTERNAL, PASSWORD, RunningDoor, Upstream, client, killed, problem, until, within};
 
 /// A door that is ready before an upstream.
-async fn ready_door() -> (RunningDoor, Upstream, watch::Sender<ServeState>) {
+pub(crate) async fn ready_door() -> (RunningDoor, Upstream, watch::Sender<ServeState>) {
     let upstream = Upstream::start().await;
     let (serve, receiver) = watch::channel(upstream.ready(1));
     let door = RunningDoor::start(receiver, |_| {}).await;

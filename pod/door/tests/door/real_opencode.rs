@@ -81,13 +81,13 @@ fn configuration() -> Value {
     })
 }
 
-async fn json_of(request: reqwest::RequestBuilder) -> Value {
+pub(crate) async fn json_of(request: reqwest::RequestBuilder) -> Value {
     let response = within("answer", request.send()).await.expect("an answer");
     assert_eq!(response.status(), 200, "{}", response.url());
     response.json().await.expect("JSON")
 }
 
-async fn create_session(door: &RunningDoor) -> String {
+pub(crate) async fn create_session(door: &RunningDoor) -> String {
     let session = json_of(door.post("/session").json(&json!({}))).await;
     session["id"].as_str().expect("an id").to_owned()
 }

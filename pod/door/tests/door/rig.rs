@@ -4,7 +4,7 @@ use std::{
     future::Future,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -102,6 +102,24 @@ impl RunningDoor {
         client().post(self.url(path)).basic_auth("opencode", Some(PASSWORD))
     }
 
+    pub(crate) fn put(&self, path: &str) -> reqwest::RequestBuilder {
+        client().put(self.url(path)).basic_auth("opencode", Some(PASSWORD))
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> reqwest::RequestBuilder {
+        client().delete(self.url(path)).basic_auth("opencode", Some(PASSWORD))
+    }
+
+    /// Raises the fence, and gives the epoch.
+    pub(crate) async fn raise(&self, fence: u64) -> String {
+        let answer = self.put("/berth/fence").json(&json!({ "fence": fence })).send();
+        let answer = within("raised fence", answer).await.expect("an answer");
+        assert_eq!(answer.status(), 200);
+        let state: Value = answer.json().await.expect("JSON");
+        assert_eq!(state["fence"], fence);
+        state["epoch"].as_str().expect("an epoch").to_owned()
+    }
+
     /// Opens an event stream and takes its `server.connected`.
     pub(crate) async fn events(&self, path: &str, cursor: Option<&str>) -> Events {
         let mut request = self.get(path);
@@ -196,6 +214,17 @@ pub(crate) struct Shared {
     pub(crate) documents: AtomicUsize,
     /// Bodies of `/chunks` that are being given.
     pub(crate) open_chunks: AtomicUsize,
+    /// While this is true, requests below `/session` and `/permission` are taken and not answered.
+    pub(crate) hold: watch::Sender<bool>,
+    /// Paths of those requests, in the order in which they came, each with its body.
+    pub(crate) taken: Mutex<Vec<(String, Bytes)>>,
+}
+
+impl Shared {
+    /// Paths that were taken so far.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.taken.lock().expect("no test panicked").iter().map(|(path, _)| path.clone()).collect()
+    }
 }
 
 impl Upstream {
@@ -206,6 +235,8 @@ impl Upstream {
             chunks: broadcast::Sender::new(64),
             documents: AtomicUsize::new(0),
             open_chunks: AtomicUsize::new(0),
+            hold: watch::Sender::new(false),
+            taken: Mutex::default(),
         });
         let router = Router::new()
             .route("/global/event", get(global_event))
@@ -213,6 +244,8 @@ impl Upstream {
             .route("/echo", post(|body: Body| async { Response::new(body) }))
             .route("/head/{*rest}", any(head))
             .route("/chunks", get(chunks))
+            .route("/session/{*rest}", post(take))
+            .route("/permission/{*rest}", post(take))
             .route("/cut-head", get(cut_head))
             .route("/upgrade", get(upgrade))
             .with_state(Arc::clone(&shared));
@@ -348,6 +381,14 @@ async fn chunks(State(shared): State<Arc<Shared>>) -> Response {
         Some((chunk, (receiver, open)))
     });
     Response::new(Body::from_stream(chunks))
+}
+
+/// Takes a request, and answers it when the test says.
+async fn take(State(shared): State<Arc<Shared>>, uri: axum::http::Uri, body: Bytes) -> Json<bool> {
+    shared.taken.lock().expect("no test panicked").push((uri.path().to_owned(), body));
+    let mut hold = shared.hold.subscribe();
+    hold.wait_for(|hold| !hold).await.expect("the test goes on");
+    Json(true)
 }
 
 /// Ends the connection without an answer.

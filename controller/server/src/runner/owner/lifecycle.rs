@@ -104,8 +104,8 @@ impl Owner {
                 );
                 Ok(())
             }
-            // The translators prove ends by opencode's own events.
-            DoorEvent::Turn(_) => Ok(()),
+            // The translators prove ends by opencode's own events, and calls that the gate keeps out say so themselves.
+            DoorEvent::Turn(_) | DoorEvent::Gate { .. } => Ok(()),
         }
     }
 

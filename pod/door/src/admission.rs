@@ -1,0 +1,327 @@
+//! Admits requests to opencode: under one lock it compares fence and gate with a request and counts it in flight, so
+//! whatever is refused was not sent, and whatever is sent is known. Pure but for its lock, the clock and the journal.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use berth_wire::{
+    admission::{FenceState, GatePhase, GateState},
+    door::DoorEvent,
+};
+use serde::Serialize;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{
+    class::Class,
+    fence::{Fence, Stale, Stamp},
+    gate::{Gate, GateError, Hold},
+    journal::{Frame, Journal},
+    turns::{Idleness, Turns},
+};
+
+/// Calls that are named at most to one who waits for them.
+const NAMED: usize = 16;
+
+/// How long tunnels may take to end after they were cut.
+const TUNNELS_END: Duration = Duration::from_secs(5);
+
+/// Decides what may pass, and knows what is in flight.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    state: Mutex<State>,
+    /// Tells those who wait that a call ended, or that the gate or the fence moved.
+    changed: watch::Sender<()>,
+    journal: Arc<Journal>,
+}
+
+#[derive(Debug)]
+struct State {
+    fence: Fence,
+    gate: Gate,
+    /// What may change something and has not ended yet, by number.
+    calls: BTreeMap<u64, InFlight>,
+    next: u64,
+    /// Ends the tunnels that are open.
+    tunnels: CancellationToken,
+}
+
+#[derive(Debug, Clone)]
+struct InFlight {
+    class: Class,
+    fence: Option<u64>,
+    since: Instant,
+}
+
+/// A call in flight, for one who waits for its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Pending {
+    class: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<u64>,
+    /// How long it has been in flight.
+    for_ms: u64,
+}
+
+/// Why a request is not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Its sender is not the owner of the sandbox any more.
+    Stale(Stale, FenceState),
+    /// The gate keeps it out.
+    Gated(GateState),
+}
+
+/// Why a fence is not raised, or not wholly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RaiseError {
+    /// It is lower than the current one.
+    Stale(Stale, FenceState),
+    /// It is raised, and calls under a lower one still go on.
+    Busy(Vec<Pending>),
+}
+
+/// Why the gate is not closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CloseError {
+    /// The lease ended, or is not the caller's.
+    Gate(GateError),
+    /// Calls go on, or turns of these sessions.
+    Busy(Vec<Pending>, Option<Idleness>),
+}
+
+/// A request that was admitted; it counts as in flight until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Call {
+    admission: Arc<Admission>,
+    number: u64,
+    /// Cancelled when a tunnel has to end.
+    pub(crate) cut: CancellationToken,
+}
+
+impl Call {
+    /// Its number, for logs.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.admission.state().calls.remove(&self.number);
+        self.admission.changed.send_replace(());
+    }
+}
+
+impl Admission {
+    /// With an open gate and a fence that nobody raised.
+    pub(crate) fn new(journal: Arc<Journal>) -> Self {
+        let state = State {
+            fence: Fence::new(Uuid::new_v4().simple().to_string()),
+            gate: Gate::default(),
+            calls: BTreeMap::new(),
+            next: 0,
+            tunnels: CancellationToken::new(),
+        };
+        Self { state: Mutex::new(state), changed: watch::Sender::new(()), journal }
+    }
+
+    /// Admits a request that changes something, or does not.
+    pub(crate) fn admit(self: &Arc<Self>, class: &Class, stamp: Option<&Stamp>) -> Result<Call, Refusal> {
+        self.with(|state, now| {
+            if let Some(stamp) = stamp {
+                state.fence.check(stamp).map_err(|stale| Refusal::Stale(stale, state.fence.state()))?;
+            }
+            if !state.gate.admits(class) {
+                return Err(Refusal::Gated(state.gate.state(now)));
+            }
+            let number = state.next;
+            state.next += 1;
+            let fence = stamp.map(|stamp| stamp.fence);
+            state.calls.insert(number, InFlight { class: class.clone(), fence, since: now });
+            Ok(Call { admission: Arc::clone(self), number, cut: state.tunnels.clone() })
+        })
+    }
+
+    /// Raises the fence, and returns when no call under a lower one is in flight.
+    pub(crate) async fn raise(&self, fence: u64, bound: Duration) -> Result<FenceState, RaiseError> {
+        let stale = |state: &State, stale| RaiseError::Stale(stale, state.fence.state());
+        self.with(|state, _| state.fence.raise(fence).map_err(|error| stale(state, error)))?;
+        let deadline = Instant::now() + bound;
+        let lower = |call: &InFlight| call.fence.is_some_and(|lower| lower < fence);
+        self.ended(deadline, lower).await.map_err(RaiseError::Busy)?;
+        let state = self.fence();
+        if state.fence == fence { Ok(state) } else { Err(RaiseError::Stale(Stale::Fence, state)) }
+    }
+
+    /// Takes, keeps or moves on the gate; gives the generation.
+    pub(crate) fn hold(&self, hold: &Hold) -> Result<u64, GateError> {
+        self.with(|state, now| state.gate.hold(now, hold))
+    }
+
+    /// Closes a gate that is held, as soon as nothing that changes something is in flight and, where a turn table is
+    /// given, as nothing runs; then cuts terminals. When that takes longer than `bound`, or nobody waits any more, the
+    /// gate goes back to draining.
+    pub(crate) async fn close(
+        &self,
+        generation: u64,
+        bound: Duration,
+        turns: Option<&Turns>,
+    ) -> Result<(), CloseError> {
+        let mut changed = self.changed.subscribe();
+        let mut turned = turns.map(Turns::watch);
+        let deadline = Instant::now() + bound;
+        let _relent = Relent { admission: self, generation };
+        let mut late = false;
+        loop {
+            changed.mark_unchanged();
+            turned.iter_mut().for_each(watch::Receiver::mark_unchanged);
+            let closed = self.with(|state, now| {
+                state.gate.held(generation)?;
+                let pending = pending(&state.calls, now, |call| call.class != Class::Tunnel);
+                // A prompt that is not in flight any more is in the table.
+                let running = turns.map(Turns::idleness).filter(|running| *running != Idleness::Idle);
+                let idle = pending.is_empty() && running.is_none();
+                if idle { state.gate.close(generation).map(|()| None) } else { Ok(Some((pending, running))) }
+            });
+            let Some((pending, running)) = closed.map_err(CloseError::Gate)? else { break };
+            if late {
+                return Err(CloseError::Busy(pending, running));
+            }
+            late = timeout_at(deadline, either(&mut changed, turned.as_mut())).await.is_err();
+        }
+        let cut = Instant::now() + TUNNELS_END;
+        let tunnels = self.ended(cut, |call| call.class == Class::Tunnel).await;
+        tunnels.map_err(|calls| CloseError::Busy(calls, None))
+    }
+
+    /// Waits until no call that is meant is in flight.
+    async fn ended(&self, deadline: Instant, meant: impl Fn(&InFlight) -> bool) -> Result<(), Vec<Pending>> {
+        let mut changed = self.changed.subscribe();
+        let mut late = false;
+        loop {
+            changed.mark_unchanged();
+            let pending = self.with(|state, now| pending(&state.calls, now, &meant));
+            if pending.is_empty() {
+                return Ok(());
+            }
+            if late {
+                return Err(pending);
+            }
+            late = timeout_at(deadline, changed.changed()).await.is_err();
+        }
+    }
+
+    /// Opens the gate.
+    pub(crate) fn open(&self, generation: u64) -> Result<(), GateError> {
+        self.with(|state, _| state.gate.open(generation))
+    }
+
+    /// Makes a closed gate final.
+    pub(crate) fn seal(&self, generation: u64) -> Result<(), GateError> {
+        self.with(|state, _| state.gate.seal(generation))
+    }
+
+    /// Where the gate stands.
+    pub(crate) fn gate(&self) -> GateState {
+        self.with(|state, now| state.gate.state(now))
+    }
+
+    /// Where the fence stands.
+    pub(crate) fn fence(&self) -> FenceState {
+        self.with(|state, _| state.fence.state())
+    }
+
+    /// Opens the gate at its deadline, also when nothing else happens; never returns.
+    pub(crate) async fn keep_time(&self) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let deadline = self.with(|state, _| state.gate.deadline());
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
+            }
+        }
+    }
+
+    /// Looks at the state as it is now, after a gate past its deadline has opened; journals what the gate does.
+    fn with<T>(&self, look: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let mut state = self.state();
+        let now = Instant::now();
+        self.journaled(&mut state, now, |state| state.gate.expire(now));
+        self.journaled(&mut state, now, |state| look(state, now))
+    }
+
+    fn journaled<T>(&self, state: &mut State, now: Instant, change: impl FnOnce(&mut State) -> T) -> T {
+        let before = state.gate.state(now);
+        let result = change(state);
+        let after = state.gate.state(now);
+        if (before.phase, before.generation) != (after.phase, after.generation) {
+            if matches!(after.phase, GatePhase::Closed | GatePhase::Sealed) {
+                std::mem::take(&mut state.tunnels).cancel();
+            }
+            let holder = if after.owner.is_some() { &after } else { &before };
+            self.journal.append(Frame::own(&DoorEvent::Gate {
+                phase: after.phase,
+                generation: after.generation,
+                owner: holder.owner.clone().unwrap_or_default(),
+                reason: holder.reason.clone().unwrap_or_default(),
+            }));
+            self.changed.send_replace(());
+        }
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a change of one or the other.
+async fn either(changed: &mut watch::Receiver<()>, turned: Option<&mut watch::Receiver<u64>>) {
+    // Both senders outlive those who wait.
+    let _ = match turned {
+        None => changed.changed().await,
+        Some(turned) => tokio::select! {
+            changed = changed.changed() => changed,
+            changed = turned.changed() => changed,
+        },
+    };
+}
+
+/// The oldest of the calls that are meant.
+fn pending(calls: &BTreeMap<u64, InFlight>, now: Instant, meant: impl Fn(&InFlight) -> bool) -> Vec<Pending> {
+    let meant = calls.values().filter(|call| meant(call)).take(NAMED);
+    meant
+        .map(|call| Pending {
+            class: call.class.name(),
+            session: call.class.session().map(str::to_owned),
+            fence: call.fence,
+            for_ms: u64::try_from(now.saturating_duration_since(call.since).as_millis()).unwrap_or(u64::MAX),
+        })
+        .collect()
+}
+
+/// Undoes a closing that did not come about.
+struct Relent<'a> {
+    admission: &'a Admission,
+    generation: u64,
+}
+
+impl Drop for Relent<'_> {
+    fn drop(&mut self) {
+        self.admission.with(|state, _| state.gate.relent(self.generation));
+    }
+}
+
+#[cfg(test)]
+mod tests;

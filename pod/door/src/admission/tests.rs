@@ -1,0 +1,152 @@
+//! Fence, gate and calls in flight together, on a clock that stands still.
+
+use berth_wire::admission::HeldPhase;
+use futures_util::FutureExt;
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn admission() -> Arc<Admission> {
+    Arc::new(Admission::new(Arc::new(Journal::new(1 << 20, crate::metrics::JournalMetrics::default()))))
+}
+
+fn stamp(admission: &Admission, fence: u64) -> Stamp {
+    let mut headers = http::HeaderMap::new();
+    headers.insert("berth-epoch", admission.fence().epoch.parse().unwrap());
+    headers.insert("berth-fence", fence.into());
+    Stamp::of(&headers).unwrap().unwrap()
+}
+
+fn prompt() -> Class {
+    Class::Prompt { session: Some("ses_1".to_owned()) }
+}
+
+fn hold(phase: HeldPhase, generation: Option<u64>) -> Hold {
+    let (owner, reason) = ("snapshot".to_owned(), "nightly".to_owned());
+    Hold { owner, reason, ttl: MINUTE, phase, generation }
+}
+
+#[tokio::test(start_paused = true)]
+async fn raising_waits_for_calls_of_lower_fences_and_for_no_others() {
+    let admission = admission();
+    admission.raise(1, MINUTE).await.unwrap();
+    let old = admission.admit(&prompt(), Some(&stamp(&admission, 1))).unwrap();
+    let _outside = admission.admit(&prompt(), None).unwrap();
+    let mut raising = Box::pin(admission.raise(2, MINUTE));
+    assert!(raising.as_mut().now_or_never().is_none());
+    let late = admission.admit(&prompt(), Some(&stamp(&admission, 1)));
+    assert!(matches!(late, Err(Refusal::Stale(Stale::Fence, _))), "refused from the first moment on");
+    drop(old);
+    assert_eq!(raising.await.unwrap().fence, 2);
+    let _new = admission.admit(&prompt(), Some(&stamp(&admission, 2))).unwrap();
+    let higher = admission.admit(&prompt(), Some(&stamp(&admission, 3)));
+    assert!(matches!(higher, Err(Refusal::Stale(Stale::Fence, _))), "only raising raises");
+}
+
+#[tokio::test(start_paused = true)]
+async fn raising_says_what_does_not_end_and_can_be_asked_again() {
+    let admission = admission();
+    admission.raise(1, MINUTE).await.unwrap();
+    let old = admission.admit(&prompt(), Some(&stamp(&admission, 1))).unwrap();
+    let Err(RaiseError::Busy(calls)) = admission.raise(2, MINUTE).await else { panic!("it ended") };
+    let call = &calls[0];
+    assert_eq!(
+        (call.class, call.session.as_deref(), call.fence, call.for_ms),
+        ("prompt", Some("ses_1"), Some(1), 60_000)
+    );
+    drop(old);
+    assert_eq!(admission.raise(2, MINUTE).await.unwrap().fence, 2);
+    assert!(matches!(admission.raise(1, MINUTE).await, Err(RaiseError::Stale(Stale::Fence, _))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_instance_of_the_door_knows_no_fence_of_this_one() {
+    let (before, after) = (admission(), admission());
+    before.raise(1, MINUTE).await.unwrap();
+    after.raise(1, MINUTE).await.unwrap();
+    let refused = after.admit(&Class::Reply, Some(&stamp(&before, 1)));
+    assert!(matches!(refused, Err(Refusal::Stale(Stale::Epoch, _))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_what_is_in_flight_and_cuts_terminals() {
+    let admission = admission();
+    let change = admission.admit(&Class::Change { session: None }, None).unwrap();
+    let tunnel = admission.admit(&Class::Tunnel, None).unwrap();
+    let generation = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
+    let mut closing = Box::pin(admission.close(generation, MINUTE / 2, None));
+    assert!(closing.as_mut().now_or_never().is_none());
+    assert!(admission.admit(&Class::Change { session: None }, None).is_err(), "nothing new begins");
+    let reply = admission.admit(&Class::Reply, None).unwrap();
+    drop(change);
+    assert!(closing.as_mut().now_or_never().is_none());
+    assert!(!tunnel.cut.is_cancelled());
+    drop(reply);
+    assert!(closing.as_mut().now_or_never().is_none(), "the tunnel is being cut");
+    assert!(tunnel.cut.is_cancelled());
+    drop(tunnel);
+    closing.await.unwrap();
+    assert_eq!(admission.gate().phase, GatePhase::Closed);
+    admission.open(generation).unwrap();
+    assert!(!admission.admit(&Class::Tunnel, None).unwrap().cut.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_cannot_be_closed_drains_again() {
+    let admission = admission();
+    let _change = admission.admit(&Class::Change { session: None }, None).unwrap();
+    let generation = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
+    let busy = admission.close(generation, MINUTE / 2, None).await;
+    assert!(matches!(busy, Err(CloseError::Busy(calls, None)) if calls.len() == 1));
+    admission.admit(&Class::Change { session: None }, None).unwrap();
+    // Nor does it stay closing when its owner stops to wait.
+    admission.hold(&hold(HeldPhase::Closed, Some(generation))).unwrap();
+    assert!(admission.close(generation, MINUTE / 2, None).now_or_never().is_none());
+    admission.admit(&Class::Change { session: None }, None).unwrap();
+    // And a lease that ends while it is waited for is broken.
+    admission.hold(&hold(HeldPhase::Closed, Some(generation))).unwrap();
+    let late = tokio::join!(admission.close(generation, MINUTE * 2, None), async {
+        tokio::select! {
+            () = admission.keep_time() => {}
+            () = tokio::time::sleep(MINUTE * 3) => {}
+        }
+    });
+    assert_eq!(late.0, Err(CloseError::Gate(GateError::Broken)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_step_of_the_gate_is_in_the_journal_and_a_sealed_one_stays() {
+    let admission = admission();
+    let first = admission.hold(&hold(HeldPhase::Draining, None)).unwrap();
+    let kept = tokio::time::timeout(MINUTE * 2, admission.keep_time());
+    kept.await.expect_err("it keeps time for ever");
+    assert_eq!(admission.seal(first), Err(GateError::Broken));
+    let second = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
+    admission.close(second, MINUTE, None).await.unwrap();
+    admission.seal(second).unwrap();
+    tokio::time::advance(Duration::from_hours(240)).await;
+    assert_eq!(admission.open(second), Err(GateError::Sealed));
+    assert_eq!(admission.hold(&hold(HeldPhase::Closed, None)), Err(GateError::Sealed));
+    assert!(
+        matches!(admission.admit(&Class::Reply, None), Err(Refusal::Gated(state)) if state.expires_in_ms.is_none())
+    );
+    let told: Vec<(String, u64)> = admission
+        .journal
+        .read_after(0)
+        .unwrap()
+        .iter()
+        .map(|(_, entry)| {
+            let event: serde_json::Value = serde_json::from_slice(&entry.payload).unwrap();
+            let properties = &event["properties"];
+            assert_eq!(
+                (&properties["owner"], &properties["reason"]),
+                (&"snapshot".into(), &"nightly".into())
+            );
+            (properties["phase"].as_str().unwrap().to_owned(), properties["generation"].as_u64().unwrap())
+        })
+        .collect();
+    let expected =
+        [("draining", first), ("open", first), ("draining", second), ("closed", second), ("sealed", second)];
+    assert_eq!(told, expected.map(|(phase, generation)| (phase.to_owned(), generation)));
+}
