@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_io_timeout::TimeoutStream;
 
-use crate::{Door, guests::Guests, routes};
+use crate::{Door, events::Subscribed, guests::Guests, routes};
 
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_MAX: usize = 64 * 1024;
@@ -93,8 +93,10 @@ async fn drive(door: Arc<Door>, stream: TcpStream) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(door.config.write_wait));
     let guest = door.guests.enter();
-    let for_requests = (Arc::clone(&door), Arc::clone(&guest));
-    let service = service_fn(move |request| {
+    let subscribed = Subscribed::default();
+    let for_requests = (Arc::clone(&door), Arc::clone(&guest), subscribed.clone());
+    let service = service_fn(move |mut request| {
+        request.extensions_mut().insert(for_requests.2.clone());
         let (door, guest) = (Arc::clone(&for_requests.0), Arc::clone(&for_requests.1));
         async move { Ok::<_, Infallible>(routes::handle(door, guest, request).await) }
     });
@@ -122,10 +124,19 @@ async fn drive(door: Arc<Door>, stream: TcpStream) {
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection to the door ended early");
+        if is_stalled(&error) {
+            subscribed.report_stalled(&door);
+        }
     }
     if let Some(parts) = connection.into_parts() {
         door.shutdown.run_until_cancelled(timeout(LINGER, linger(parts.io.into_inner()))).await;
     }
+}
+
+/// The client took no bytes for too long.
+fn is_stalled(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::TimedOut)
 }
 
 /// Takes what the client still sends, until it closes: a socket that is closed with bytes in it is reset, and the client

@@ -4,7 +4,14 @@
 //! server. Unlike opencode's, the frames have ids, the streams honour `Last-Event-ID` (or `?last_event_id=`), outlive
 //! a restart of opencode, and do not end when their directory's instance is disposed of.
 
-use std::{borrow::Cow, convert::Infallible, sync::Arc};
+use std::{
+    borrow::Cow,
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use berth_wire::{door::DoorEvent, sse::write_event};
 use futures_util::{Stream, stream};
@@ -43,6 +50,9 @@ fn cursor(request: &Parts) -> Option<String> {
 
 /// Answers with the stream.
 pub(crate) fn serve(door: Arc<Door>, request: &Parts, scope: Scope) -> Response<DoorBody> {
+    if let Some(Subscribed(subscribed)) = request.extensions.get() {
+        subscribed.store(true, Ordering::Relaxed);
+    }
     let subscriber = Subscriber::new(door, scope, cursor(request).as_deref());
     let frames = StreamBody::new(subscriber.into_stream());
     let mut response = Response::new(frames.map_err(|never| match never {}).boxed_unsync());
@@ -54,6 +64,24 @@ pub(crate) fn serve(door: Arc<Door>, request: &Parts, scope: Scope) -> Response<
     response
 }
 
+fn report_cut(door: &Door, reason: CutReason) {
+    door.config.metrics.journal.cut(reason);
+    tracing::warn!(?reason, "an event subscriber was too slow and is cut");
+}
+
+/// Whether a connection carries an event stream; an extension of its requests.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Subscribed(Arc<AtomicBool>);
+
+impl Subscribed {
+    /// The connection was cut because it took no bytes for too long.
+    pub(crate) fn report_stalled(&self, door: &Door) {
+        if self.0.load(Ordering::Relaxed) {
+            report_cut(door, CutReason::Stalled);
+        }
+    }
+}
+
 /// One subscriber, at its own position.
 struct Subscriber {
     door: Arc<Door>,
@@ -62,8 +90,6 @@ struct Subscriber {
     newest: watch::Receiver<u64>,
     heartbeat: Interval,
     outgoing: Outgoing,
-    /// When it was given bytes that it has not asked for more after.
-    given: Option<Instant>,
 }
 
 impl Subscriber {
@@ -81,14 +107,12 @@ impl Subscriber {
         let mut heartbeat = interval_at(Instant::now() + period, period);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         door.config.metrics.journal.subscribers.inc();
-        Self { door, scope, position: start.position, newest, heartbeat, outgoing, given: None }
+        Self { door, scope, position: start.position, newest, heartbeat, outgoing }
     }
 
     fn into_stream(self) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
         stream::unfold(self, |mut subscriber| async move {
-            subscriber.given = None;
             let bytes = subscriber.next().await?;
-            subscriber.given = Some(Instant::now());
             Some((Ok(Frame::data(bytes)), subscriber))
         })
     }
@@ -103,7 +127,7 @@ impl Subscriber {
                 return Some(bytes);
             }
             let Ok(batch) = self.door.journal.read_after(self.position) else {
-                self.report_cut(CutReason::Behind);
+                report_cut(&self.door, CutReason::Behind);
                 return None;
             };
             if !batch.is_empty() {
@@ -142,19 +166,11 @@ impl Subscriber {
             self.outgoing.event(entry, enveloped);
         }
     }
-
-    fn report_cut(&self, reason: CutReason) {
-        self.door.config.metrics.journal.cut(reason);
-        tracing::warn!(position = self.position, ?reason, "an event subscriber was too slow and is cut");
-    }
 }
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
         self.door.config.metrics.journal.subscribers.dec();
-        if self.given.is_some_and(|given| given.elapsed() >= self.door.config.write_wait) {
-            self.report_cut(CutReason::Stalled);
-        }
     }
 }
 

@@ -8,9 +8,15 @@ mod events;
 #[cfg(test)]
 mod fence;
 #[cfg(test)]
+mod frames;
+#[cfg(test)]
 mod gate;
 #[cfg(test)]
 mod hop;
+#[cfg(test)]
+mod journal;
+#[cfg(test)]
+mod journal_real;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]

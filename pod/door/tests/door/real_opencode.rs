@@ -38,6 +38,11 @@ pub(crate) struct Sandbox {
 
 impl Sandbox {
     pub(crate) async fn start() -> Self {
+        Self::with(&configuration()).await
+    }
+
+    /// With this configuration of opencode.
+    pub(crate) async fn with(configuration: &Value) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let work = directory.path().join("work");
         std::fs::create_dir(&work).expect("a working directory");
@@ -55,7 +60,7 @@ impl Sandbox {
             "OPENCODE_PURE",
         ];
         config.environment.extend(switches.map(|name| (name.to_owned(), "1".to_owned())));
-        config.environment.insert("OPENCODE_CONFIG_CONTENT".to_owned(), configuration().to_string());
+        config.environment.insert("OPENCODE_CONFIG_CONTENT".to_owned(), configuration.to_string());
         let supervisor = Supervisor::start(config).await.expect("a supervisor");
         Self { supervisor, work, _directory: directory }
     }
