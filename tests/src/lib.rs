@@ -17,7 +17,7 @@ mod wait;
 pub use berth_testkit::Scale;
 pub use cutter::Cutter;
 pub use log::SessionLog;
-pub use programs::{berth_program, opencode_config_home, opencode_program};
+pub use programs::{berth_program, opencode_config_home, opencode_program, sdk_modules};
 pub use stack::{Options, Stack};
 pub use up::UpProcess;
 pub use wait::{BOUND, within};

@@ -7,9 +7,21 @@ fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-fn opencode_home() -> PathBuf {
+fn cache() -> PathBuf {
     let cache = variable("BERTH_CACHE").or_else(|| Some(variable("HOME")?.join(".cache/berth")));
-    cache.expect("HOME is set").join("opencode/1.18.33")
+    cache.expect("HOME is set")
+}
+
+fn opencode_home() -> PathBuf {
+    cache().join("opencode/1.18.33")
+}
+
+/// Modules of node with opencode's SDK.
+pub fn sdk_modules() -> PathBuf {
+    let modules = cache().join("tools/opencode-sdk/node_modules");
+    let sdk = modules.join("@opencode-ai/sdk");
+    assert!(sdk.is_dir(), "{} is missing: `cargo xtask test` installs it", sdk.display());
+    modules
 }
 
 /// The pinned opencode.

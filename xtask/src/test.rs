@@ -20,6 +20,7 @@ use anyhow::Context;
 use self::{report::Report, tally::Tally};
 use crate::{
     process::{capture, run_shown},
+    tools,
     workspace::Workspace,
 };
 
@@ -29,6 +30,7 @@ const OUTPUT_CLOSES_WITHIN: Duration = Duration::from_secs(10);
 /// Builds and runs all tests; with `soak` at full size and with a report in docs/soak/.
 pub(crate) fn run(workspace: &Workspace, soak: bool) -> anyhow::Result<ExitCode> {
     run_build(workspace)?;
+    tools::opencode_sdk(workspace)?;
     let started = jiff::Timestamp::now();
     let clock = Instant::now();
     let measurements = soak.then(|| workspace.cache.join(format!("soak-{}.jsonl", started.as_second())));

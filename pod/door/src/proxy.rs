@@ -260,9 +260,9 @@ pub(crate) async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error)
     let source = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(%error, source, "opencode broke the connection of a request");
     let mut serve = door.serve.clone();
-    let ended = |state: &ServeState| state.last_exit().is_some_and(|exit| exit.boot_id == boot_id);
-    let ended = timeout(END_NOTICED, serve.wait_for(ended)).await;
-    let exit = ended.ok().and_then(Result::ok).and_then(|state| state.last_exit().cloned());
+    let exit_of = |state: &ServeState| state.exits.iter().find(|exit| exit.boot_id == boot_id).cloned();
+    let ended = timeout(END_NOTICED, serve.wait_for(|state| exit_of(state).is_some())).await;
+    let exit = ended.ok().and_then(Result::ok).and_then(|state| exit_of(&state));
     let kind = match exit.as_ref().map(|exit| exit.cause) {
         Some(ExitCause::Wedged) => ProblemType::Wedged,
         _ => ProblemType::BadGateway,

@@ -33,11 +33,16 @@ pub(crate) async fn handle(
     if caller == Caller::Authenticated {
         guest.is_known();
     }
-    let response = match ambiguous(&request) {
+    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let mut response = match ambiguous(&request) {
         Some(refusal) => refusal,
         None => dispatch(&door, caller, request).await.unwrap_or_else(|refusal| refusal),
     };
     let (status, elapsed_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
+    // Of a request with two lengths hyper may show one alone: what stands after its body is no request.
+    if is_chunked {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     tracing::debug!(%method, path, status, elapsed_ms, "the door answers");
     let refused = response.extensions().get::<ProblemType>().copied();
     door.config.metrics.answered(route, response.status(), refused);
@@ -65,10 +70,7 @@ fn ambiguous(request: &Request<Incoming>) -> Option<Response<DoorBody>> {
     if !headers.contains_key(header::TRANSFER_ENCODING) || !headers.contains_key(header::CONTENT_LENGTH) {
         return None;
     }
-    let mut refusal =
-        refuse(ProblemType::InvalidHeader, "Content-Length and Transfer-Encoding exclude each other.");
-    refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    Some(refusal)
+    Some(refuse(ProblemType::InvalidHeader, "Content-Length and Transfer-Encoding exclude each other."))
 }
 
 async fn dispatch(

@@ -60,7 +60,7 @@ async fn echo(head: &str, mut socket: TcpStream) {
 
 #[tokio::test]
 async fn answers_cross_without_what_belongs_to_the_hop_and_the_connection_lives_on() {
-    let upstream = Raw::start(answer).await;
+    let upstream = Raw::start(answer);
     let door = upstream.door(|_| {}).await;
     let mut client = door.connect().await;
 
@@ -122,7 +122,7 @@ async fn answers_cross_without_what_belongs_to_the_hop_and_the_connection_lives_
 
 #[tokio::test]
 async fn requests_cross_without_what_belongs_to_the_hop() {
-    let upstream = Raw::start(answer).await;
+    let upstream = Raw::start(answer);
     let door = upstream.door(|_| {}).await;
     let mut client = door.connect().await;
 
@@ -157,7 +157,7 @@ async fn requests_cross_without_what_belongs_to_the_hop() {
 #[tokio::test]
 async fn an_upload_goes_on_when_it_is_read_and_is_refused_before_it_is_sent() {
     const SIZE: usize = 5 * 1024 * 1024;
-    let upstream = Raw::start(answer).await;
+    let upstream = Raw::start(answer);
     let door = upstream.door(|_| {}).await;
     let expects = format!("content-length: {SIZE}\r\nexpect: 100-continue\r\n");
     let mut client = door.connect().await;
@@ -187,7 +187,7 @@ async fn an_upload_goes_on_when_it_is_read_and_is_refused_before_it_is_sent() {
 
 #[tokio::test]
 async fn an_upgrade_crosses_in_a_list_of_options() {
-    let upstream = Raw::start(answer).await;
+    let upstream = Raw::start(answer);
     let door = upstream.door(|_| {}).await;
     let mut client = door.connect().await;
     let headers = "connection: keep-alive, Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: k\r\n";
@@ -213,7 +213,7 @@ async fn an_upload_that_stands_still_is_cut_and_a_download_is_not() {
         }
         read_head(&mut socket).await;
     };
-    let upstream = Raw::start(slow).await;
+    let upstream = Raw::start(slow);
     let door = upstream.door(|config| config.upload_idle = Duration::from_millis(300)).await;
     let mut client = door.connect().await;
     client.request("POST /slow", "content-length: 10\r\n").await;
@@ -236,7 +236,7 @@ async fn an_upload_that_stands_still_is_cut_and_a_download_is_not() {
 
 #[tokio::test]
 async fn methods_that_are_no_requests_for_opencode_end_at_the_door() {
-    let upstream = Raw::start(answer).await;
+    let upstream = Raw::start(answer);
     let door = upstream.door(|_| {}).await;
     for line in ["TRACE /hop", "CONNECT other.example:80"] {
         let mut client = door.connect().await;
@@ -254,7 +254,7 @@ async fn a_preflight_crosses_without_credentials_and_takes_none_along() {
         let answer = "HTTP/1.1 204 No Content\r\naccess-control-allow-origin: http://localhost:1\r\n\r\n";
         socket.write_all(answer.as_bytes()).await.expect("the door reads");
     };
-    let upstream = Raw::start(preflight).await;
+    let upstream = Raw::start(preflight);
     let door = upstream.door(|_| {}).await;
     let mut client = door.connect().await;
     let headers = "origin: http://localhost:1\r\naccess-control-request-method: POST\r\nx-other: 1\r\n\r\n";

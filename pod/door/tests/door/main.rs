@@ -2,6 +2,8 @@
 //! against a real opencode.
 
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod class;
 #[cfg(test)]
 mod events;
@@ -14,9 +16,13 @@ mod gate;
 #[cfg(test)]
 mod hop;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
 mod journal_real;
+#[cfg(test)]
+mod passwords;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
@@ -24,4 +30,8 @@ mod raw;
 #[cfg(test)]
 mod real_opencode;
 #[cfg(test)]
+mod real_proxy;
+#[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod streaming;
