@@ -45,7 +45,7 @@ async fn the_sdk_for_javascript() {
     let seen: Value = serde_json::from_str(&output).expect("one line of JSON");
     let expected = json!({
         "text": "hello-from-the-model", "aborted": true, "roles": ["user", "assistant", "user", "assistant"],
-        "lastError": "MessageAbortedError", "listed": true, "missing": 404, "own": [],
+        "lastError": "MessageAbortedError", "listed": true, "missing": 404, "own": ["berth.turn"],
     });
     assert_eq!(seen, expected);
     stack.stop().await;
