@@ -22,11 +22,15 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use berth_wire::problem::{PROBLEM_JSON, Problem};
+use berth_wire::{
+    admission::{EPOCH_HEADER, FENCE_HEADER},
+    problem::{PROBLEM_JSON, Problem, ProblemType},
+};
 
 use crate::error::ClientError;
 
 mod calls;
+mod fence;
 mod messages;
 mod prompt;
 mod proof;
@@ -120,6 +124,8 @@ pub struct OpencodeClient {
     authorization: HeaderValue,
     /// When the other end must prove itself before the password is sent.
     prover: Option<Arc<proof::Prover>>,
+    /// Of an owner's client.
+    fence: Option<Arc<fence::Fence>>,
     /// What speaks at the other end, once that was asked. May change when opencode is exchanged.
     protocol: Arc<Mutex<Option<Protocol>>>,
 }
@@ -189,6 +195,7 @@ impl OpencodeClient {
             idle_timeout,
             authorization: basic(&password),
             prover: prove.then(|| Arc::new(proof::Prover::new(password, pod_uid))),
+            fence: None,
             protocol: Arc::default(),
         })
     }
@@ -240,13 +247,23 @@ impl OpencodeClient {
         parse_json(&self.send(&call).await?)
     }
 
-    /// Sends a call once; the whole answer of a success.
+    /// Sends a call once, under the fence where it changes something; the whole answer of a success.
     async fn send(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
+        match self.fence.as_deref().filter(|_| call.method != Method::GET) {
+            Some(fence) => self.send_fenced(fence, call).await,
+            None => self.exchange(call, None).await,
+        }
+    }
+
+    async fn exchange(&self, call: &Call<'_>, stamp: Option<&fence::Stamp>) -> Result<Answer, ClientError> {
         let limit = self.request_timeout;
         let whole = async {
             self.prove().await?;
-            let response = self.request(call)?.send().await.map_err(transport)?;
-            Answer::read(response).await
+            let mut request = self.request(call)?;
+            if let Some(stamp) = stamp {
+                request = request.header(EPOCH_HEADER, &stamp.epoch).header(FENCE_HEADER, stamp.fence);
+            }
+            Answer::read(request.send().await.map_err(transport)?).await
         };
         let answer = tokio::time::timeout(limit, whole).await.unwrap_or(Err(ClientError::Timeout { limit }));
         if matches!(answer, Err(ClientError::Unreachable(_) | ClientError::Timeout { .. })) {
@@ -335,10 +352,12 @@ impl Answer {
         if self.content_type == PROBLEM_JSON
             && let Ok(problem) = serde_json::from_slice::<Problem>(&self.body)
         {
-            return if status == 401 {
-                ClientError::Unauthorized
-            } else {
-                ClientError::Refused(Box::new(problem))
+            return match problem.problem_type() {
+                _ if status == 401 => ClientError::Unauthorized,
+                Some(ProblemType::StaleFence) => ClientError::StaleFence,
+                Some(ProblemType::StaleEpoch) => ClientError::StaleEpoch,
+                Some(ProblemType::Gated) => ClientError::Gated(Box::new(problem)),
+                _ => ClientError::Refused(Box::new(problem)),
             };
         }
         if status == 401 {

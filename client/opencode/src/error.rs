@@ -39,6 +39,15 @@ pub enum ClientError {
     /// The door refused to pass the call on.
     #[error("the sandbox's door refused: {0}")]
     Refused(Box<Problem>),
+    /// The gate of the sandbox keeps the call out for a while.
+    #[error("the sandbox takes no work now: {0}")]
+    Gated(Box<Problem>),
+    /// The fence of this client is not the current one: somebody else took the sandbox over.
+    #[error("another owner took the sandbox over")]
+    StaleFence,
+    /// The door was started anew and does not know the fence: raise it again.
+    #[error("the sandbox's door was started anew")]
+    StaleEpoch,
     /// opencode answered with an error of its own.
     #[error("opencode answered {status} {name}: {message}")]
     Status {
@@ -85,11 +94,17 @@ impl ClientError {
     /// True when the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Timeout { .. } | Self::StreamIdle { .. } | Self::Stream(_) => true,
+            Self::Unreachable(_)
+            | Self::Timeout { .. }
+            | Self::StreamIdle { .. }
+            | Self::Stream(_)
+            | Self::Gated(_)
+            | Self::StaleEpoch => true,
             Self::Refused(problem) => matches!(
                 problem.problem_type(),
                 Some(
                     ProblemType::Starting
+                        | ProblemType::Busy
                         | ProblemType::Wedged
                         | ProblemType::BadGateway
                         | ProblemType::SandboxUnavailable

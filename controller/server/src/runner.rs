@@ -78,6 +78,14 @@ impl Runner {
             work.borrow_and_update();
             match unless_panicked(self.run_if_needed(&key, &shutdown)).await {
                 Ok(()) => {}
+                Err(OwnerError::TakenOver) => {
+                    tracing::warn!(
+                        namespace = key.namespace,
+                        sandbox = key.name,
+                        "another owner took the sandbox over"
+                    );
+                    pause(PAUSE, &shutdown).await;
+                }
                 Err(error) => {
                     let error = error_chain(&error);
                     tracing::error!(

@@ -50,6 +50,23 @@ pub(super) enum CallResult {
     Sized(String, Result<BTreeMap<ModelReference, u64>, ClientError>),
 }
 
+impl CallResult {
+    /// Whether the door refused it since another owner raised the fence.
+    pub(super) fn is_stale(&self) -> bool {
+        let (Self::Ensured(Err(EnsureError::Client(error)))
+        | Self::Looked(Err(error))
+        | Self::Sized(_, Err(error))
+        | Self::Posted(Err(error))
+        | Self::Aborted(Err(error))
+        | Self::Replied(_, Err(error))
+        | Self::Deleted(Err(error))) = self
+        else {
+            return false;
+        };
+        matches!(error, ClientError::StaleFence)
+    }
+}
+
 /// What opencode knows of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {

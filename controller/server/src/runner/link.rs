@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use berth_opencode::{OpencodeClient, StreamItem, SubscriptionItem};
+use berth_opencode::{ClientError, OpencodeClient, StreamItem, SubscriptionItem};
 use berth_wire::door::{Cursor, DoorState};
 use tokio::sync::mpsc;
 
@@ -25,10 +25,16 @@ pub(super) enum LinkEvent {
     Item(Box<StreamItem>),
     /// The subscription broke; it is made again.
     Lost,
+    /// Another owner raised the door's fence above ours: nothing may be done here any more.
+    TakenOver,
 }
 
-/// Feeds `events` until its receiver is dropped.
+/// Raises the fence, then feeds `events` until its receiver is dropped or the fence is lost.
 pub(super) async fn run(client: OpencodeClient, cursor: Option<Cursor>, events: mpsc::Sender<LinkEvent>) {
+    if !raise(&client, &events).await {
+        let _ = events.send(LinkEvent::TakenOver).await;
+        return;
+    }
     let start = match cursor {
         Some(cursor) => cursor,
         None => match open(&client, &events).await {
@@ -40,7 +46,8 @@ pub(super) async fn run(client: OpencodeClient, cursor: Option<Cursor>, events: 
     loop {
         let event = match subscription.next().await {
             // With a cursor there is no gap that the door does not tell of itself.
-            SubscriptionItem::Connected { .. } => LinkEvent::Connected,
+            SubscriptionItem::Connected { .. } if raise(&client, &events).await => LinkEvent::Connected,
+            SubscriptionItem::Connected { .. } => LinkEvent::TakenOver,
             SubscriptionItem::Event(item) => LinkEvent::Item(item),
             SubscriptionItem::Unreadable(error) => {
                 tracing::warn!(error = error_chain(&error), "an event was not understood and is left out");
@@ -52,10 +59,34 @@ pub(super) async fn run(client: OpencodeClient, cursor: Option<Cursor>, events: 
                 LinkEvent::Lost
             }
         };
-        if events.send(event).await.is_err() {
+        let over = matches!(event, LinkEvent::TakenOver);
+        if events.send(event).await.is_err() || over {
             return;
         }
     }
+}
+
+/// Raises the fence before anything else is done at a door, and again at each door that may be another one than before,
+/// until it is raised; false when it is not ours any more.
+async fn raise(client: &OpencodeClient, events: &mpsc::Sender<LinkEvent>) -> bool {
+    let mut warned = false;
+    while !events.is_closed() {
+        match client.raise_fence().await {
+            Ok(()) => return true,
+            Err(ClientError::StaleFence) => return false,
+            Err(error) => {
+                let (transient, error) = (error.is_transient(), error_chain(&error));
+                if transient || warned {
+                    tracing::debug!(error, "fence could not be raised");
+                } else {
+                    tracing::warn!(error, "door does not raise the fence; it may be older than this server");
+                }
+                warned |= !transient;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    true
 }
 
 /// Asks the door where its journal stands, until it tells; nothing when nobody waits for it any more.

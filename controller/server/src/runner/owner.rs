@@ -40,6 +40,9 @@ pub(crate) enum OwnerError {
     /// The store failed, or another owner took the sandbox over.
     #[error("the store refused")]
     Store(#[from] StoreError),
+    /// Another owner raised the door's fence.
+    #[error("another owner took the sandbox over")]
+    TakenOver,
     /// The sandbox's address is not usable.
     #[error("the sandbox's address is not usable")]
     Address(#[from] ClientError),
@@ -83,10 +86,11 @@ impl Owner {
         address: &SandboxAddress,
         limits: Limits,
     ) -> Result<Self, OwnerError> {
-        let client =
-            OpencodeClient::new(ClientConfig::new(&*address.door_url, address.door_password.clone()))?;
         let sandbox = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
         let taken = store.acquire(&sandbox).await?;
+        let client =
+            OpencodeClient::new(ClientConfig::new(&*address.door_url, address.door_password.clone()))?
+                .fenced(taken.fence.unsigned_abs());
         Ok(Self {
             store,
             limits,

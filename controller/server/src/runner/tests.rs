@@ -28,6 +28,7 @@ use crate::{
 };
 
 mod door;
+mod fence;
 mod rig;
 
 #[tokio::test]

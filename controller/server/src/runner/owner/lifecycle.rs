@@ -42,6 +42,7 @@ impl Owner {
                 self.connected = false;
                 Ok(())
             }
+            LinkEvent::TakenOver => Err(OwnerError::TakenOver),
             LinkEvent::Item(item) => {
                 if item.cursor.is_some() {
                     self.cursor.clone_from(&item.cursor);
@@ -265,6 +266,9 @@ impl Owner {
 
     /// Takes the end of a call.
     pub(in super::super) async fn finish_call(&mut self, done: Done) -> Result<(), OwnerError> {
+        if done.result.is_stale() {
+            return Err(OwnerError::TakenOver);
+        }
         let session = done.session;
         if let Some(live) = self.live.get_mut(&session)
             && matches!(done.result, CallResult::Posted(_) | CallResult::Aborted(_))

@@ -303,6 +303,11 @@ impl Owner {
             turn.watchdog.prompted(now);
             return;
         };
+        // A gate may hold it for an hour: that is no fault of the sandbox.
+        if matches!(error, ClientError::Gated(_)) {
+            turn.repost.get_or_insert(Repost::SameBoot);
+            return;
+        }
         let hand_over_by = *turn.hand_over_by.get_or_insert(now + self.limits.watchdog.start);
         if live.translator.as_ref().is_some_and(|translator| translator.phase() != TurnPhase::Admitted) {
             return;

@@ -12,9 +12,12 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, put},
 };
-use berth_wire::sse::write_event;
+use berth_wire::{
+    problem::{PROBLEM_JSON, Problem, ProblemType},
+    sse::write_event,
+};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
@@ -29,6 +32,8 @@ pub(super) struct Seen {
     pub(super) call: String,
     /// Its body; null when it had none.
     pub(super) body: Value,
+    /// Its epoch and fence.
+    pub(super) stamp: Option<(String, u64)>,
 }
 
 /// What a call gets instead of its plain answer, once.
@@ -38,10 +43,14 @@ enum Fault {
     Hold(CancellationToken, Option<(u16, Value)>),
     /// Answer this.
     Refuse(u16, Value),
+    /// Refuse as the door itself does.
+    Problem(ProblemType),
 }
 
 #[derive(Debug, Default)]
 struct Inner {
+    epoch: String,
+    fence: u64,
     boot_id: String,
     journal: Vec<Value>,
     seen: Vec<Seen>,
@@ -80,12 +89,18 @@ pub(super) struct FakeDoor {
 impl FakeDoor {
     /// Serves an opencode that is up, as its first boot.
     pub(super) async fn start() -> Self {
-        let inner = Inner { boot_id: "boot-1".to_owned(), status: json!({}), ..Inner::default() };
+        let inner = Inner {
+            epoch: "door1".to_owned(),
+            boot_id: "boot-1".to_owned(),
+            status: json!({}),
+            ..Inner::default()
+        };
         let shared = Arc::new(Shared { inner: Mutex::new(inner), changed: watch::channel(0).0 });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new()
             .route("/berth/state", get(state))
+            .route("/berth/fence", put(raise))
             .route("/global/event", get(events))
             .fallback(answer)
             .with_state(Arc::clone(&shared));
@@ -130,6 +145,16 @@ impl FakeDoor {
         self.shared.change(|inner| inner.faults.push_back((call.to_owned(), fault)));
     }
 
+    /// The next call whose method and path end like this is refused by the door itself.
+    pub(super) fn refuse_as(&self, call: &str, kind: ProblemType) {
+        self.shared.change(|inner| inner.faults.push_back((call.to_owned(), Fault::Problem(kind))));
+    }
+
+    /// The door is another one from now on, which was given no fence, or was given this.
+    pub(super) fn restart(&self, epoch: &str, fence: u64) {
+        self.shared.change(|inner| (inner.epoch, inner.fence) = (epoch.to_owned(), fence));
+    }
+
     /// What `GET /session/status` answers.
     pub(super) fn set_status(&self, status: Value) {
         self.shared.change(|inner| inner.status = status);
@@ -144,6 +169,11 @@ impl FakeDoor {
     pub(super) fn seen(&self, call: &str) -> Vec<Seen> {
         let inner = self.shared.lock();
         inner.seen.iter().filter(|seen| matches(&seen.call, call)).cloned().collect()
+    }
+
+    /// All calls so far.
+    pub(super) fn all(&self) -> Vec<Seen> {
+        self.shared.lock().seen.clone()
     }
 
     /// Waits for the call number `count`, from 1.
@@ -175,6 +205,30 @@ async fn state(State(shared): State<Arc<Shared>>) -> Json<Value> {
     }))
 }
 
+async fn raise(State(shared): State<Arc<Shared>>, Json(body): Json<Value>) -> Response {
+    shared.change(|inner| {
+        inner.seen.push(Seen { call: "PUT /berth/fence".to_owned(), body: body.clone(), stamp: None });
+        let fence = body["fence"].as_u64().unwrap();
+        if fence < inner.fence {
+            return problem(ProblemType::StaleFence);
+        }
+        inner.fence = fence;
+        Json(json!({ "epoch": inner.epoch, "fence": fence })).into_response()
+    })
+}
+
+fn problem(kind: ProblemType) -> Response {
+    let status = StatusCode::from_u16(kind.status()).unwrap();
+    (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], json!(Problem::new(kind, "")).to_string())
+        .into_response()
+}
+
+/// Epoch and fence of a call; one without them is nobody's but a test's.
+fn stamp(headers: &HeaderMap) -> Option<(String, u64)> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    Some((text("berth-epoch")?.to_owned(), text("berth-fence")?.parse().ok()?))
+}
+
 async fn events(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let cursor =
         headers.get("last-event-id").and_then(|id| id.to_str().ok()?.strip_prefix("e-")?.parse().ok());
@@ -196,10 +250,19 @@ async fn events(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let call = format!("{} {}", request.method(), request.uri().path());
+    let stamp = stamp(request.headers());
+    let changes = request.method() != axum::http::Method::GET;
     let bytes = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let (epoch, fence) = shared.change(|inner| (inner.epoch.clone(), inner.fence));
+    match &stamp {
+        Some((known, _)) if *known != epoch => return problem(ProblemType::StaleEpoch),
+        Some((_, mine)) if *mine != fence => return problem(ProblemType::StaleFence),
+        None if changes => panic!("{call} has no fence"),
+        _ => {}
+    }
     let fault = shared.change(|inner| {
-        inner.seen.push(Seen { call: call.clone(), body: body.clone() });
+        inner.seen.push(Seen { call: call.clone(), body: body.clone(), stamp });
         let index = inner.faults.iter().position(|(wanted, _)| matches(&call, wanted))?;
         inner.faults.remove(index).map(|(_, fault)| fault)
     });
@@ -209,6 +272,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             then
         }
         Some(Fault::Refuse(status, body)) => Some((status, body)),
+        Some(Fault::Problem(kind)) => return problem(kind),
         None => None,
     };
     match refusal {
