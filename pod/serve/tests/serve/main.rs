@@ -2,9 +2,13 @@
 //! misbehave, and the real one.
 
 #[cfg(test)]
+mod kernel;
+#[cfg(test)]
 mod killed_supervisor;
 #[cfg(test)]
 mod program;
+#[cfg(test)]
+mod real;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Place {
         words.extend(self.arguments.iter().cloned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(self.environment.iter().cloned()).kill_on_drop(true);
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
 
@@ -245,7 +245,7 @@ async fn it_waits_before_each_start_and_reads_the_password_anew() {
     let mut state = link.state();
     let second = state.wait_for(|state| state.boot == 2 && state.phase == ServePhase::Ready);
     let second = within("second start", second).await.unwrap().clone();
-    let environment = std::fs::read_to_string(format!("/proc/{}/environ", second.pid.unwrap())).unwrap();
+    let environment = rig::environment_of(second.pid.unwrap()).await;
     assert!(environment.contains("OPENCODE_SERVER_PASSWORD=another\0"));
     let own = std::fs::read_to_string(format!("/proc/{}/environ", program.child.id().unwrap())).unwrap();
     assert!(!own.contains("PASSWORD="), "{own}");

@@ -121,10 +121,38 @@ pub(crate) fn child_of(bench: &Bench) -> u32 {
     child_in(&bench.data())
 }
 
-/// The same, of the script that runs on this data directory.
+/// The same, of the script that runs on this data directory; the newest.
 pub(crate) fn child_in(data: &Path) -> u32 {
-    let log = std::fs::read_to_string(berth_serve::log_file(data)).unwrap();
-    log.lines().find_map(|line| line.strip_prefix("child ")).unwrap().parse().unwrap()
+    child_of_log(data).unwrap()
+}
+
+/// The same, if it told already.
+pub(crate) fn child_of_log(data: &Path) -> Option<u32> {
+    let log = std::fs::read_to_string(berth_serve::log_file(data)).ok()?;
+    log.lines().rev().find_map(|line| line.strip_prefix("child "))?.parse().ok()
+}
+
+/// Commands of the processes with this working directory.
+pub(crate) fn processes_in(work: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == work))
+        .map(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).replace('\0', " ")
+        })
+        .collect()
+}
+
+/// The environment of a process once it has begun. While one program becomes another there is none.
+pub(crate) async fn environment_of(pid: u32) -> String {
+    let mut environment = String::new();
+    until("environment", || {
+        environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.contains("BERTH_SERVE_ID=")
+    })
+    .await;
+    environment
 }
 
 /// An address of the loopback interface that nobody uses now.
@@ -217,19 +245,21 @@ pub(crate) fn real(directory: &TempDir) -> ServeConfig {
 
 /// Lets opencode's bash tool run a command in a new session, and gives what it printed.
 pub(crate) async fn shell(address: SocketAddr, command: &str) -> String {
-    let session = post(address, "/session", &json!({})).await;
-    let path = format!("/session/{}/shell", session["id"].as_str().unwrap());
-    let body = json!({"agent": "build", "command": command, "model": {"providerID": "none", "modelID": "m"}});
-    let answer = post(address, &path, &body).await;
+    let answer = post_shell(address, command).await.expect("an answer");
     let parts = answer["parts"].as_array().unwrap();
     let outputs = parts.iter().filter_map(|part| part["state"]["output"].as_str());
     outputs.collect()
 }
 
-async fn post(address: SocketAddr, path: &str, body: &Value) -> Value {
+async fn post_shell(address: SocketAddr, command: &str) -> reqwest::Result<Value> {
+    let session = post(address, "/session", &json!({})).await?;
+    let path = format!("/session/{}/shell", session["id"].as_str().unwrap());
+    let body = json!({"agent": "build", "command": command, "model": {"providerID": "none", "modelID": "m"}});
+    post(address, &path, &body).await
+}
+
+async fn post(address: SocketAddr, path: &str, body: &Value) -> reqwest::Result<Value> {
     let client = reqwest::Client::builder().no_proxy().timeout(START).build().unwrap();
     let request = client.post(format!("http://{address}{path}")).basic_auth("opencode", Some(INTERNAL));
-    let answer = request.json(body).send().await.unwrap();
-    assert_eq!(answer.status(), 200, "{path}");
-    answer.json().await.unwrap()
+    request.json(body).send().await?.error_for_status()?.json().await
 }

@@ -6,7 +6,7 @@ use berth_serve::{RestartCause, ServeCommand, ServeConfig, ServePhase, StartErro
 use berth_wire::door::ExitCause;
 use tokio::time::Instant;
 
-use crate::rig::{BOUND, Bench, LISTENS, child_of, until_state, within};
+use crate::rig::{BOUND, Bench, LISTENS, child_of, environment_of, until_state, within};
 
 fn lives(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -119,7 +119,7 @@ async fn what_a_killed_predecessor_left_is_ended_before_the_start() {
     let script = format!("{LISTENS}; exec sleep 600");
     let supervisor = Supervisor::start(bench.config(&script)).await.unwrap();
     let pid = supervisor.ready(BOUND).await.unwrap().pid.unwrap();
-    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    let environment = environment_of(pid).await;
     assert!(!environment.contains("SECRET"), "{environment}");
     let marker = environment.split('\0').find(|variable| variable.starts_with("BERTH_SERVE_ID=")).unwrap();
     let (name, value) = marker.split_once('=').unwrap();
