@@ -4,13 +4,16 @@ CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
 export BERTH_CACHE CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help build opencode opencode-old run test soak check gen bench fmt clean
+.PHONY: help build pod opencode opencode-old run test soak check gen bench fmt clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build all programs, unoptimised
 	cargo build --workspace
+
+pod: ## build the programs that run in pods, small and static; prints their paths and sizes
+	@cargo xtask pod-binaries
 
 opencode: ## fetch the pinned opencode into the cache; prints its path
 	@deploy/opencode/install.sh

@@ -1,4 +1,4 @@
-//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz}`.
+//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries}`.
 //!
 //! This binary only runs other programs and judges what they say. It depends on none of Berth's crates, so it
 //! starts quickly and works when they do not compile; what needs them is in `xtask/generate`, `xtask/bench` and `fuzz`.
@@ -10,6 +10,7 @@
 
 mod check;
 mod fuzz;
+mod pod;
 mod process;
 mod test;
 mod tools;
@@ -59,6 +60,8 @@ enum Task {
     },
     /// Fuzzes what reads bytes from outside, each target for a while. Needs rustup's nightly toolchain.
     Fuzz(fuzz::Arguments),
+    /// Builds the programs that run in pods, small and static, and prints their paths and sizes.
+    PodBinaries,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -80,5 +83,6 @@ fn main() -> anyhow::Result<ExitCode> {
             run_cargo(&workspace, bench.iter().chain(write).copied().chain(filter.as_deref()))
         }
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
+        Task::PodBinaries => pod::build(&workspace),
     }
 }

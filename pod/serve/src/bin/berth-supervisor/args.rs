@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Directory for the lock, opencode's data, state and cache, and its output
     #[arg(long, value_name = "DIR", env = "BERTH_SUPERVISOR_DATA")]
     pub(crate) data: PathBuf,
-    /// Directory with opencode's configuration, as $XDG_CONFIG_HOME [default: one in --data]
+    /// Directory above opencode's own configuration directory [default: one in --data]
     #[arg(long, value_name = "DIR", env = "BERTH_SUPERVISOR_CONFIG_HOME")]
     pub(crate) config_home: Option<PathBuf>,
     /// Port of opencode on 127.0.0.1

@@ -1,0 +1,100 @@
+//! Builds the programs that run in pods, for any image: static, and checked to be so.
+
+use std::{
+    fs,
+    process::{ExitCode, Stdio},
+};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{process::shown, workspace::Workspace};
+
+/// Where the C library is linked in.
+const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Packages whose programs run in pods.
+const PACKAGES: [&str; 1] = ["berth-serve"];
+
+/// Type of an ELF program header that names the dynamic linker; a static program has none.
+const PT_INTERP: u32 = 3;
+
+/// Builds them all, and prints one line for each.
+pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    let mut cargo = workspace.command(&workspace.cargo);
+    cargo.args(["build", "--profile", "pod", "--target", TARGET, "--bins"]);
+    cargo.args(["--message-format", "json-render-diagnostics"]);
+    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;
+    if !output.status.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
+    let programs: Vec<String> = messages.lines().filter_map(program).collect();
+    ensure!(programs.len() >= PACKAGES.len(), "{} built {} programs", shown(&cargo), programs.len());
+    for program in programs {
+        let bytes = fs::read(&program).with_context(|| program.clone())?;
+        let is_static = is_static(&bytes).with_context(|| format!("{program} is no program of 64 bits"))?;
+        ensure!(is_static, "{program} wants a dynamic linker");
+        println!("{program}: {} KiB, static", bytes.len() / 1024);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The program that one of cargo's messages tells of.
+fn program(message: &str) -> Option<String> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    message["executable"].as_str().map(str::to_owned)
+}
+
+/// Whether an ELF file (64 bits, little-endian) needs no dynamic linker; `None` when it is none.
+fn is_static(elf: &[u8]) -> Option<bool> {
+    if !elf.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let number = |at: usize, length: usize| -> Option<usize> {
+        let mut bytes = [0; 8];
+        bytes[..length].copy_from_slice(elf.get(at..at + length)?);
+        usize::try_from(u64::from_le_bytes(bytes)).ok()
+    };
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let kinds = (0..count).map(|header| number(table.checked_add(header * size)?, 4));
+    let kinds: Vec<usize> = kinds.collect::<Option<_>>()?;
+    Some(!kinds.contains(&(PT_INTERP as usize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with program headers of these types.
+    fn elf(kinds: &[u32]) -> Vec<u8> {
+        let mut elf = b"\x7fELF\x02\x01".to_vec();
+        elf.resize(64, 0);
+        elf[32] = 64;
+        elf[54] = 56;
+        elf[56] = u8::try_from(kinds.len()).unwrap();
+        for kind in kinds {
+            elf.extend(kind.to_le_bytes());
+            elf.extend([0; 52]);
+        }
+        elf
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        assert_eq!(is_static(&elf(&[1, 1, 6])), Some(true));
+        assert_eq!(is_static(&elf(&[6, 3, 1])), Some(false));
+        assert_eq!(is_static(&elf(&[1, 1])[..80]), None);
+        assert_eq!(is_static(b"#!/bin/sh"), None);
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(is_static(&own), Some(cfg!(target_feature = "crt-static")));
+    }
+
+    #[test]
+    fn cargos_messages_name_programs() {
+        assert_eq!(program(r#"{"reason":"x","executable":"/a/b"}"#).as_deref(), Some("/a/b"));
+        assert_eq!(program(r#"{"reason":"x","executable":null}"#), None);
+        assert_eq!(program("no JSON"), None);
+    }
+}
