@@ -2,6 +2,8 @@
 //! misbehave, and the real one.
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod kernel;
 #[cfg(test)]
 mod killed_supervisor;
