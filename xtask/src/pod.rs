@@ -14,7 +14,7 @@ use crate::{process::shown, workspace::Workspace};
 const TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// Packages whose programs run in pods.
-const PACKAGES: [&str; 1] = ["berth-serve"];
+const PACKAGES: [&str; 2] = ["berth-serve", "berth-sidecar"];
 
 /// Type of an ELF program header that names the dynamic linker; a static program has none.
 const PT_INTERP: u32 = 3;

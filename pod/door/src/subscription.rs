@@ -68,8 +68,7 @@ pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
     let serve = door.serve.clone();
     // An exit from before the door's start belongs to no epoch of its journal.
     let reported = Reported::of(&serve.borrow());
-    let found = Some(serve.borrow().clone()).filter(|state| state.phase == ServePhase::Ready);
-    let found = found.map(|state| state.boot_id);
+    let found = answering(&serve.borrow());
     let subscription = Subscription {
         door: &door,
         passage,
@@ -86,11 +85,17 @@ pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
     }
 }
 
+/// The run that answers.
+fn answering(state: &ServeState) -> Option<String> {
+    (state.phase == ServePhase::Ready).then(|| state.boot_id.clone())
+}
+
 struct Subscription<'a> {
     door: &'a Door,
     passage: watch::Sender<Passage>,
     serve: watch::Receiver<ServeState>,
-    /// The run that already answered when the door started: prompts may have been sent to it before.
+    /// The run that already answered when the door, or its first word from the supervisor, came: prompts may have been
+    /// sent to it before.
     found: Option<String>,
     /// The run that was subscribed to last.
     followed: Option<String>,
@@ -146,7 +151,9 @@ impl Subscription<'_> {
 
     /// Journals the kills of tools alone: a run's end comes after everything that it said.
     fn report_tools(&mut self, state: &ServeState) {
-        self.reported.settle(state);
+        if self.reported.settle(state) {
+            self.found = answering(state);
+        }
         if let Some(event) = self.reported.tools(state) {
             self.door.journal.append(Frame::own(&event));
         }
@@ -268,11 +275,13 @@ impl Reported {
         Self { exit, tools: (state.instance.clone(), state.tool_oom_kills) }
     }
 
-    /// Takes the first words of a supervisor that was not heard of yet for what was before.
-    fn settle(&mut self, state: &ServeState) {
-        if self.tools.0.is_empty() && !state.instance.is_empty() {
+    /// Takes the first words of a supervisor for what was before; gives whether these are they.
+    fn settle(&mut self, state: &ServeState) -> bool {
+        let first = self.tools.0.is_empty() && !state.instance.is_empty();
+        if first {
             *self = Self::of(state);
         }
+        first
     }
 
     /// Tools that were killed since.

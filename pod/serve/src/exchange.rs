@@ -44,14 +44,14 @@ pub(crate) struct Question<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) method: Method,
     pub(crate) path: &'a str,
-    pub(crate) password: Option<&'a SecretString>,
+    pub(crate) password: Option<SecretString>,
     /// JSON.
     pub(crate) body: Vec<u8>,
 }
 
 impl<'a> Question<'a> {
     /// A GET.
-    pub(crate) fn get(address: SocketAddr, path: &'a str, password: Option<&'a SecretString>) -> Self {
+    pub(crate) fn get(address: SocketAddr, path: &'a str, password: Option<SecretString>) -> Self {
         Self { address, method: Method::GET, path, password, body: Vec::new() }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Question<'a> {
             headers.insert(header::HOST, host);
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(password) = self.password {
+        if let Some(password) = &self.password {
             headers.insert(header::AUTHORIZATION, basic(password));
         }
         request

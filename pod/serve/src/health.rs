@@ -69,7 +69,7 @@ async fn ask(
     password: &SecretString,
     bound: Duration,
 ) -> Result<(StatusCode, hyper::body::Bytes), ExchangeError> {
-    exchange(Question::get(address, PATH, Some(password)), bound).await
+    exchange(Question::get(address, PATH, Some(password.clone())), bound).await
 }
 
 fn judge(status: StatusCode, body: &[u8]) -> Judged {

@@ -12,6 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 mod admission;
+pub mod args;
 mod config;
 mod control;
 mod environment;

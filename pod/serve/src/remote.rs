@@ -10,7 +10,6 @@ use berth_wire::{
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use secrecy::SecretString;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -18,7 +17,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Exit, LinkError, ServeCommand, ServeLink, ServeMemory, ServePhase, ServeState,
+    Exit, LinkError, Password, ServeCommand, ServeLink, ServeMemory, ServePhase, ServeState,
     exchange::{ExchangeError, Question, alongside, connect, exchange},
 };
 
@@ -41,7 +40,7 @@ const FRAME_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Remote {
     address: SocketAddr,
-    password: SecretString,
+    password: Password,
 }
 
 /// Why the stream of states ended.
@@ -70,7 +69,7 @@ impl ServeLink {
     /// [`ServeState::instance`] is empty.
     pub fn remote(
         address: SocketAddr,
-        password: SecretString,
+        password: Password,
         tracker: &TaskTracker,
         shutdown: CancellationToken,
     ) -> Self {
@@ -116,7 +115,11 @@ impl Remote {
     }
 
     fn question<'a>(&'a self, path: &'a str) -> Question<'a> {
-        Question::get(self.address, path, Some(&self.password))
+        // It may have been exchanged since the last question.
+        let password = self.password.read().inspect_err(|error| {
+            tracing::warn!(%error, "the file with the internal password cannot be read");
+        });
+        Question::get(self.address, path, password.ok())
     }
 }
 

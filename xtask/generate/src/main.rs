@@ -34,6 +34,7 @@ struct Generated {
 const FILES: &[Generated] = &[
     Generated { path: "docs/cli.md", render: || Ok(cli_reference::render(berth_cli::args::command())) },
     Generated { path: "docs/openapi.json", render: render_openapi },
+    Generated { path: "docs/pod-programs.md", render: || Ok(render_pod_programs()) },
 ];
 
 /// Writes every generated file of this repository.
@@ -64,6 +65,13 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn render_openapi() -> anyhow::Result<String> {
     Ok(berth_server::openapi().to_pretty_json()? + "\n")
+}
+
+fn render_pod_programs() -> String {
+    let about =
+        "What `berth-supervisor --help` and `berth-sidecar --help` print. pod/README.md tells what they do.";
+    let commands = [berth_serve::args::command(), berth_sidecar::args::command()];
+    cli_reference::render_all("The programs of a pod", about, commands)
 }
 
 fn root() -> PathBuf {

@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     frames::{Frames, check},
-    rig::{PASSWORD, RunningDoor, Upstream, killed, until, within},
+    rig::{PASSWORD, RunningDoor, Upstream, until, within},
 };
 
 struct Rig {
@@ -42,7 +42,6 @@ async fn rig(ring_bytes: usize) -> Rig {
     let door = RunningDoor::start(receiver, |config| {
         config.ring_bytes = ring_bytes;
         config.metrics = metrics;
-        config.heartbeat = Duration::from_hours(1);
         config.write_wait = Duration::from_secs(3);
     })
     .await;
@@ -96,36 +95,6 @@ async fn a_late_subscriber_gets_marks_where_events_were_superseded() {
     }
     assert!((rig.metric("journal_superseded_total") - 2.0).abs() < 0.1);
     assert!((rig.metric("journal_appended_total") - 7.0).abs() < 0.1);
-    rig.door.stop().await;
-}
-
-#[tokio::test]
-async fn a_cut_is_told_before_the_end_of_the_opencode_that_went_on_unheard() {
-    let rig = rig(1 << 20).await;
-    let mut live = rig.door.events("/global/event", None).await;
-    rig.upstream.event(None, "before", &json!({}));
-    let (before, _) = live.kind().await;
-    rig.upstream.shared.subscribable.send_replace(false);
-    rig.upstream.cut_events();
-    rig.upstream.subscribed(0).await;
-    // It answers, but cannot be subscribed to again before it ends.
-    let closed = async {
-        while rig.door.state().await["phase"] == "ready" {
-            tokio::task::yield_now().await;
-        }
-    };
-    within("closed passage", closed).await;
-    rig.serve.send_replace(killed(1));
-    rig.upstream.shared.subscribable.send_replace(true);
-    rig.serve.send_replace(ServeState { exits: killed(1).exits, ..rig.upstream.ready(2) });
-    let mut told = Vec::new();
-    while told.last() != Some(&"berth.serve.started".to_owned()) {
-        told.push(live.kind().await.1);
-    }
-    assert_eq!(told, ["berth.resync", "berth.serve.exited", "berth.serve.started"]);
-    let mut resumed = rig.door.events("/global/event", Some(&before)).await;
-    assert_eq!(resumed.kind().await.1, "berth.resync", "the end of the old epoch, not an expired cursor");
-    assert_eq!(resumed.kind().await.1, "berth.serve.exited");
     rig.door.stop().await;
 }
 

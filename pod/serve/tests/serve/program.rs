@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use berth_serve::{ServeCommand, ServeLink, ServePhase, ServeState};
+use berth_serve::{Password, ServeCommand, ServeLink, ServePhase, ServeState};
 use berth_wire::door::ExitCause;
 use nix::{
     sys::signal::{Signal, kill},
@@ -111,7 +111,7 @@ impl Place {
         let log = std::fs::File::create(self.path("log")).unwrap();
         let child = self.command(wrapper).await.stderr(log).spawn().unwrap();
         let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
-        let link = ServeLink::remote(self.control, INTERNAL.into(), &tracker, stop.clone());
+        let link = ServeLink::remote(self.control, Password::Known(INTERNAL.into()), &tracker, stop.clone());
         Program { child, control: self.control, link, stop, tracker }
     }
 
@@ -241,7 +241,12 @@ async fn it_waits_before_each_start_and_reads_the_password_anew() {
     signal(first.pid.unwrap(), Signal::SIGKILL);
     until("question before the restart", || gate.asked() > asked).await;
     gate.open(true);
-    let link = ServeLink::remote(place.control, "another".into(), &program.tracker, program.stop.clone());
+    let link = ServeLink::remote(
+        place.control,
+        Password::Known("another".into()),
+        &program.tracker,
+        program.stop.clone(),
+    );
     let mut state = link.state();
     let second = state.wait_for(|state| state.boot == 2 && state.phase == ServePhase::Ready);
     let second = within("second start", second).await.unwrap().clone();

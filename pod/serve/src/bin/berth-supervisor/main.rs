@@ -1,10 +1,9 @@
 //! `berth-supervisor`: process 1 of the agent's container, which keeps one opencode running.
 //!
-//! `args` is what was typed, `program` runs it, `termination` tells Kubernetes how it went. It is also the one place
+//! [`berth_serve::args`] is what was typed, `program` runs it, `termination` tells Kubernetes how it went. It is also the one place
 //! where the environment is read.
 #![expect(clippy::print_stderr, reason = "a command line that is wrong is told to who typed it")]
 
-mod args;
 mod program;
 mod termination;
 
@@ -15,7 +14,7 @@ use tracing_subscriber::{
     Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use args::{Args, LogFormat};
+use berth_serve::args::{Args, LogFormat};
 use program::{Failure, Program};
 
 fn main() -> ExitCode {

@@ -1,9 +1,11 @@
 //! Runs the supervisor until it is asked to stop. IO.
 
-use std::{error::Error, ffi::OsString, io, net::SocketAddr, path::PathBuf};
+use std::{error::Error, ffi::OsString, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_serve::{
-    ConfigHome, Inherit, Password, ServeConfig, StartError, Supervisor, WaitFor, serve_control,
+    ConfigHome, Inherit, Password, ServeConfig, StartError, Supervisor, Timings, WaitFor,
+    args::{Args, TimingArgs},
+    serve_control,
 };
 use tokio::{
     net::TcpListener,
@@ -11,10 +13,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    args::Args,
-    termination::{self, Termination},
-};
+use crate::termination::{self, Termination};
 
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 64;
@@ -109,6 +108,7 @@ impl Program {
             port: Some(args.port),
             wait_for,
             owns_process: true,
+            timings: timings(args.timings),
             ..ServeConfig::new(args.opencode, args.directory, args.data, "".into(), environment)
         };
         Ok(Self { serve, control: args.control, termination_log })
@@ -143,6 +143,20 @@ impl Program {
         shutdown.cancel();
         tracker.wait().await;
         Ok(())
+    }
+}
+
+fn timings(args: TimingArgs) -> Timings {
+    let usual = Timings::default();
+    let or = |given: Option<u64>, usual| given.map_or(usual, Duration::from_millis);
+    let backoff_longest = or(args.backoff_longest, usual.backoff_longest);
+    Timings {
+        health_every: or(args.health_period, usual.health_every),
+        health: or(args.health_deadline, usual.health),
+        backoff_first: usual.backoff_first.min(backoff_longest),
+        backoff_longest,
+        grace: or(args.grace, usual.grace),
+        ..usual
     }
 }
 

@@ -1,11 +1,12 @@
-//! The command line, as it is typed. Pure; [`crate::program`] makes sense of it.
+//! The command line of the program `berth-supervisor`, as it is typed. Pure but for a look at one file; the program
+//! makes sense of it.
 
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
-use clap::{Parser, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory, Parser, ValueEnum};
 
 /// Where Kubernetes looks for the last words of a container.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -35,19 +36,19 @@ Exit codes:
   75  another supervisor holds the data directory
   78  something that was configured is not there or cannot be used"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// opencode's binary
     #[arg(long, value_name = "FILE", env = "BERTH_SUPERVISOR_OPENCODE")]
-    pub(crate) opencode: PathBuf,
+    pub opencode: PathBuf,
     /// Working directory of opencode, and its default directory
     #[arg(long, value_name = "DIR", env = "BERTH_SUPERVISOR_DIRECTORY")]
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// Directory for the lock, opencode's data, state and cache, and its output
     #[arg(long, value_name = "DIR", env = "BERTH_SUPERVISOR_DATA")]
-    pub(crate) data: PathBuf,
+    pub data: PathBuf,
     /// Directory above opencode's own configuration directory [default: one in --data]
     #[arg(long, value_name = "DIR", env = "BERTH_SUPERVISOR_CONFIG_HOME")]
-    pub(crate) config_home: Option<PathBuf>,
+    pub config_home: Option<PathBuf>,
     /// Port of opencode on 127.0.0.1
     #[arg(
         long,
@@ -56,30 +57,55 @@ pub(crate) struct Args {
         env = "BERTH_SUPERVISOR_PORT",
         value_parser = clap::value_parser!(u16).range(1..)
     )]
-    pub(crate) port: u16,
+    pub port: u16,
     /// File with the internal password, read before each start
     #[arg(long, value_name = "FILE", env = "BERTH_SUPERVISOR_PASSWORD_FILE")]
-    pub(crate) password_file: PathBuf,
+    pub password_file: PathBuf,
     /// Address for state and commands
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4094", env = "BERTH_SUPERVISOR_CONTROL")]
-    pub(crate) control: SocketAddr,
+    pub control: SocketAddr,
     /// Asked before each start, and waited for until it answers 200; http with an IP address only
     #[arg(long, value_name = "URL", env = "BERTH_SUPERVISOR_WAIT_FOR")]
-    pub(crate) wait_for: Option<String>,
+    pub wait_for: Option<String>,
     /// Where the last words are written, as JSON [default: /dev/termination-log, when it exists]
     #[arg(long, value_name = "FILE", env = "BERTH_SUPERVISOR_TERMINATION_LOG")]
-    pub(crate) termination_log: Option<PathBuf>,
+    pub termination_log: Option<PathBuf>,
     /// Format of the log on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Json, env = "BERTH_SUPERVISOR_LOG")]
-    pub(crate) log: LogFormat,
+    pub log: LogFormat,
     /// What is logged, such as `warn` or `info,berth_serve=debug`
     #[arg(long, value_name = "FILTER", default_value = "info", env = "BERTH_SUPERVISOR_LOG_LEVEL")]
-    pub(crate) log_level: String,
+    pub log_level: String,
+    /// Bounds that are good as they are.
+    #[command(flatten)]
+    pub timings: TimingArgs,
+}
+
+/// Bounds in milliseconds, for tests that cannot wait as long as a pod may. Not in the help.
+#[derive(Debug, Clone, Copy, ClapArgs)]
+pub struct TimingArgs {
+    /// Between the beginnings of two health requests
+    #[arg(long, hide = true, value_name = "MS", env = "BERTH_SUPERVISOR_HEALTH_PERIOD")]
+    pub health_period: Option<u64>,
+    /// For one of those
+    #[arg(long, hide = true, value_name = "MS", env = "BERTH_SUPERVISOR_HEALTH_DEADLINE")]
+    pub health_deadline: Option<u64>,
+    /// Longest pause before a restart
+    #[arg(long, hide = true, value_name = "MS", env = "BERTH_SUPERVISOR_BACKOFF_LONGEST")]
+    pub backoff_longest: Option<u64>,
+    /// Between TERM and KILL for opencode
+    #[arg(long, hide = true, value_name = "MS", env = "BERTH_SUPERVISOR_GRACE")]
+    pub grace: Option<u64>,
+}
+
+/// The command line as a `clap` command, for its reference.
+pub fn command() -> clap::Command {
+    Args::command()
 }
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// One JSON object on each line
     Json,
     /// For people
@@ -88,7 +114,7 @@ pub(crate) enum LogFormat {
 
 impl Args {
     /// The file for the last words, if there is to be one.
-    pub(crate) fn termination_log(&self) -> Option<PathBuf> {
+    pub fn termination_log(&self) -> Option<PathBuf> {
         let usual = || Path::new(TERMINATION_LOG).exists().then(|| TERMINATION_LOG.into());
         self.termination_log.clone().or_else(usual)
     }
@@ -96,8 +122,6 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -1,0 +1,5 @@
+//! The program `berth-sidecar`.
+
+fn main() -> std::process::ExitCode {
+    berth_sidecar::main()
+}
