@@ -68,7 +68,7 @@ fn basic(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// The token in a query. A plus sign is a space in a query, and base64 has plus signs and no spaces.
-fn token(query: &str) -> Option<String> {
+pub(crate) fn token(query: &str) -> Option<String> {
     form_urlencoded::parse(query.as_bytes())
         .find(|(name, _)| name == TOKEN_PARAMETER)
         .map(|(_, value)| value.replace(' ', "+"))

@@ -42,7 +42,7 @@ fn query<'a>(uri: &'a Uri, name: &str) -> Option<Cow<'a, str>> {
 }
 
 /// The cursor that a request brings, if any.
-fn cursor(request: &Parts) -> Option<String> {
+pub(crate) fn cursor(request: &Parts) -> Option<String> {
     let header = request.headers.get("last-event-id").map(|value| String::from_utf8_lossy(value.as_bytes()));
     let cursor = header.or_else(|| query(&request.uri, "last_event_id"))?;
     (!cursor.is_empty()).then(|| cursor.into_owned())

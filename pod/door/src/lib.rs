@@ -20,6 +20,8 @@ mod connections;
 mod control;
 mod document;
 mod events;
+#[doc(hidden)]
+pub mod examine;
 mod exchange;
 mod fence;
 mod gate;

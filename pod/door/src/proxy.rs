@@ -294,7 +294,12 @@ async fn connect(door: &Door) -> Result<(Way, Sender<DoorBody>), Response<DoorBo
 }
 
 /// The request's head as opencode gets it.
-fn outgoing(parts: Parts, address: SocketAddr, authorization: &HeaderValue, websocket: bool) -> Parts {
+pub(crate) fn outgoing(
+    parts: Parts,
+    address: SocketAddr,
+    authorization: &HeaderValue,
+    websocket: bool,
+) -> Parts {
     let Parts { method, uri, mut headers, .. } = parts;
     let takes_trailers = options(&headers, &header::TE).any(|option| option.eq_ignore_ascii_case("trailers"));
     remove_hop_by_hop(&mut headers);
