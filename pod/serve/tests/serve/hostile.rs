@@ -77,7 +77,7 @@ async fn bytes_that_are_no_requests_get_typed_answers_or_none_and_it_works_after
         *statuses.entry(line).or_default() += 1;
     }
     assert!(statuses.len() > 2, "{statuses:?}");
-    let long = [b"GET /live HTTP/1.1\r\nx: ".as_slice(), &[b'a'; 64 * 1024], b"\r\n\r\n"].concat();
+    let long = [b"GET /live HTTP/1.1\r\nx: ".as_slice(), &vec![b'a'; 64 * 1024], b"\r\n\r\n"].concat();
     let answer = exchange(program.control, &long).await;
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"));
     let after = program.link.state().borrow().clone();
