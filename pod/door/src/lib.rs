@@ -141,7 +141,7 @@ pub async fn run(
         upstream: Authorization::new(&config.secrets),
         admission: Arc::new(Admission::new(Arc::clone(&journal))),
         journal,
-        turns: Turns::new(config.start_bound),
+        turns: Turns::new(config.start_bound, config.metrics.turns.clone()),
         passage,
         serve: link.state(),
         link,

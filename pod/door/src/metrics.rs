@@ -11,8 +11,10 @@ use prometheus_client::{
 };
 
 mod journal;
+mod turns;
 
 pub(crate) use journal::{CutReason, JournalMetrics};
+pub(crate) use turns::TurnMetrics;
 
 /// Upper bounds of the waits for a start, in seconds. The longest wait is [`crate::DoorConfig::start_wait`].
 const WAITS: [f64; 9] = [0.01, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
@@ -42,6 +44,8 @@ pub struct Metrics {
     pub(crate) start_waits: Histogram,
     /// The journal and its subscribers.
     pub(crate) journal: JournalMetrics,
+    /// The turn table's.
+    pub(crate) turns: TurnMetrics,
 }
 
 impl Default for Metrics {
@@ -58,6 +62,7 @@ impl Default for Metrics {
             unusable_secrets: Counter::default(),
             start_waits: Histogram::new(WAITS),
             journal: JournalMetrics::default(),
+            turns: TurnMetrics::default(),
         }
     }
 }
@@ -66,7 +71,8 @@ impl Metrics {
     /// Counters that this registry shows, as `berth_door_*`.
     pub fn register(registry: &mut Registry) -> Self {
         let registry = registry.sub_registry_with_prefix("berth_door");
-        let metrics = Self { journal: JournalMetrics::register(registry), ..Self::default() };
+        let (journal, turns) = (JournalMetrics::register(registry), TurnMetrics::register(registry));
+        let metrics = Self { journal, turns, ..Self::default() };
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
@@ -200,6 +206,7 @@ mod tests {
             "berth_door_refusals_total{problem=\"unauthorized\"} 1",
             "berth_door_sent_bytes_total 7",
             "berth_door_connections 1",
+            "berth_door_turn_restarts_total 0",
             "berth_door_start_wait_seconds_bucket{le=\"0.5\"} 1",
             "berth_door_dropped_frames_total 0",
         ] {

@@ -15,7 +15,10 @@ use tokio::{
     time::Instant,
 };
 
-use crate::journal::{Frame, Journal};
+use crate::{
+    journal::{Frame, Journal},
+    metrics::TurnMetrics,
+};
 
 pub(crate) mod call;
 mod peek;
@@ -42,6 +45,7 @@ pub(crate) struct Turns {
     version: watch::Sender<u64>,
     /// Rung after every change: there may be actions, or another deadline.
     changed: Notify,
+    metrics: TurnMetrics,
 }
 
 #[derive(Debug)]
@@ -53,12 +57,13 @@ struct Inner {
 
 impl Turns {
     /// An empty table. A prompt that opencode took must begin within `start_bound`.
-    pub(crate) fn new(start_bound: Duration) -> Self {
+    pub(crate) fn new(start_bound: Duration, metrics: TurnMetrics) -> Self {
         Self {
             inner: Mutex::new(Inner { table: Table::new(start_bound), actions: Vec::new() }),
             origin: Instant::now(),
             version: watch::Sender::new(0),
             changed: Notify::new(),
+            metrics,
         }
     }
 
@@ -108,6 +113,7 @@ impl Turns {
             journal.append(Frame::own(&DoorEvent::Turn(event)));
         }
         inner.actions.append(&mut out.actions);
+        self.metrics.forgotten_sessions.inc_by(std::mem::take(&mut inner.table.forgotten));
         drop(inner);
         self.version.send_modify(|version| *version += 1);
         self.changed.notify_one();

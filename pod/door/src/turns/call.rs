@@ -271,6 +271,7 @@ pub(crate) async fn abort(
         Plan::Hold(tickets) => tickets,
     };
     drop(admitted);
+    turns.metrics.held_aborts.inc();
     let settled = changes.wait_for(|_| turns.lock().table.held(session, &tickets));
     match timeout(door.config.start_bound + ABORT_MARGIN, settled).await {
         Ok(_) => {

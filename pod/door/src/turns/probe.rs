@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
@@ -28,6 +29,9 @@ const SESSIONS: usize = 200;
 /// Directories that are asked at most, those used last first: the first question to one costs an instance of 41 MB.
 const DIRECTORIES: usize = 32;
 
+/// A turn that runs for longer is not looked for. It is seen by its next event.
+const LONGEST_TURN: SignedDuration = SignedDuration::from_hours(24);
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProbeError {
@@ -37,6 +41,9 @@ pub(super) enum ProbeError {
     /// It answered with this status.
     #[error("opencode answered with status {0}")]
     Status(StatusCode),
+    /// Its answer is none that is known.
+    #[error("opencode answered in an unexpected shape")]
+    Shape(#[source] serde_json::Error),
 }
 
 /// Where a session stands.
@@ -111,8 +118,16 @@ async fn working(door: &Door, directory: &str) -> Result<Vec<String>, ProbeError
 /// What runs in opencode: asked of the directories `known`, and of those of the sessions that were used last.
 pub(super) async fn everything(door: &Door, known: BTreeSet<String>) -> Result<Vec<Working>, ProbeError> {
     let mut directories: Vec<String> = known.into_iter().collect();
-    // Newest first (measured on opencode 1.15.4 and 1.18.33).
-    let recent: Vec<Session> = get(door, &format!("/experimental/session?limit={SESSIONS}"), "").await?;
+    // Those used since then, newest first (measured on opencode 1.15.4 and 1.18.33).
+    let path = format!("/experimental/session?limit={SESSIONS}&start={}", since(door).as_millisecond());
+    let recent = get::<Vec<Session>>(door, &path, "").await;
+    let recent = match recent {
+        Err(error @ (ProbeError::Status(_) | ProbeError::Shape(_))) => {
+            tracing::warn!(%error, "opencode does not list its sessions");
+            vec![Session { directory: door.serve.borrow().directory.to_string_lossy().into_owned() }]
+        }
+        recent => recent?,
+    };
     for Session { directory } in recent {
         if !directories.contains(&directory) && directories.len() < DIRECTORIES {
             directories.push(directory);
@@ -126,13 +141,20 @@ pub(super) async fn everything(door: &Door, known: BTreeSet<String>) -> Result<V
                 all.extend(sessions.into_iter().map(working));
             }
             // Its instance cannot be had, so nothing runs in it.
-            Err(ProbeError::Status(status)) if status.is_client_error() => {
-                tracing::info!(directory, %status, "a directory cannot say what runs in it");
+            Err(error @ (ProbeError::Status(_) | ProbeError::Shape(_))) => {
+                tracing::warn!(directory, %error, "a directory cannot say what runs in it");
             }
             Err(error) => return Err(error),
         }
     }
     Ok(all)
+}
+
+/// No turn that runs now began before this: a session is touched when a turn begins.
+fn since(door: &Door) -> Timestamp {
+    let longest = Timestamp::now().checked_sub(LONGEST_TURN).unwrap_or(Timestamp::UNIX_EPOCH);
+    let exit = door.serve.borrow().last_exit().map(|exit| exit.at);
+    exit.map_or(longest, |exit| exit.max(longest))
 }
 
 async fn get<T: DeserializeOwned>(door: &Door, path: &str, directory: &str) -> Result<T, ProbeError> {
@@ -152,7 +174,7 @@ async fn get<T: DeserializeOwned>(door: &Door, path: &str, directory: &str) -> R
         if status != StatusCode::OK {
             return Err(ProbeError::Status(status));
         }
-        serde_json::from_slice(&body).map_err(|_| ProbeError::Silent)
+        serde_json::from_slice(&body).map_err(ProbeError::Shape)
     };
     timeout(ANSWER, exchange).await.map_err(|_| ProbeError::Silent)?
 }

@@ -66,7 +66,7 @@ pub(crate) struct Table {
     next_ticket: u64,
     /// Events and requests so far.
     count: u64,
-    /// Sessions that were forgotten.
+    /// Sessions that were forgotten since this was taken.
     pub(crate) forgotten: u64,
 }
 

@@ -43,6 +43,7 @@ pub(crate) async fn run(door: Arc<Door>) {
 async fn act(door: Arc<Door>, questions: Arc<Semaphore>, action: Action) {
     match action {
         Action::SendAbort { session, directory } => {
+            door.turns.metrics.own_aborts.inc();
             if let Err(error) = probe::abort(&door, &session, &directory).await {
                 tracing::warn!(%error, session_id = session, "an abort that waited for its turn is not answered");
             }
@@ -56,6 +57,7 @@ async fn act(door: Arc<Door>, questions: Arc<Semaphore>, action: Action) {
         }
         Action::Seed { boot_id } => seed(&door, &boot_id).await,
         Action::Restart { boot_id } => {
+            door.turns.metrics.restarts.inc();
             tracing::warn!(boot_id, "opencode took a prompt and did not begin: it is started anew");
             let command = ServeCommand::Restart { boot_id, cause: RestartCause::NeverStarted };
             if let Err(error) = door.link.command(command).await {

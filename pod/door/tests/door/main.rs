@@ -35,3 +35,5 @@ mod real_proxy;
 mod rig;
 #[cfg(test)]
 mod streaming;
+#[cfg(test)]
+mod turns;
