@@ -116,30 +116,23 @@ async fn working(door: &Door, directory: &str) -> Result<Vec<String>, ProbeError
 }
 
 /// What runs in opencode: asked of the directories `known`, and of those of the sessions that were used last.
-pub(super) async fn everything(door: &Door, known: BTreeSet<String>) -> Result<Vec<Working>, ProbeError> {
-    let mut directories: Vec<String> = known.into_iter().collect();
-    // Those used since then, newest first (measured on opencode 1.15.4 and 1.18.33).
-    let path = format!("/experimental/session?limit={SESSIONS}&start={}", since(door).as_millisecond());
-    let recent = get::<Vec<Session>>(door, &path, "").await;
-    let recent = match recent {
-        Err(error @ (ProbeError::Status(_) | ProbeError::Shape(_))) => {
-            tracing::warn!(%error, "opencode does not list its sessions");
-            vec![Session { directory: door.serve.borrow().directory.to_string_lossy().into_owned() }]
-        }
-        recent => recent?,
-    };
-    for Session { directory } in recent {
-        if !directories.contains(&directory) && directories.len() < DIRECTORIES {
+pub(super) async fn everything(door: &Door, known: &BTreeSet<String>) -> Result<Vec<Working>, ProbeError> {
+    let recent = recent(door).await?;
+    let mut directories: Vec<&str> = known.iter().map(String::as_str).collect();
+    for Recent { directory, .. } in &recent {
+        if !directories.contains(&directory.as_str()) && directories.len() < DIRECTORIES {
             directories.push(directory);
         }
     }
+    let parent = |id: &str| recent.iter().find(|known| known.id == id).and_then(|known| known.parent.clone());
     let mut all = Vec::new();
     for directory in directories {
-        match working(door, &directory).await {
-            Ok(sessions) => {
-                let working = |session| Working { session, directory: directory.clone() };
-                all.extend(sessions.into_iter().map(working));
-            }
+        match working(door, directory).await {
+            Ok(sessions) => all.extend(sessions.into_iter().map(|session| Working {
+                parent: parent(&session),
+                directory: directory.to_owned(),
+                session,
+            })),
             // Its instance cannot be had, so nothing runs in it.
             Err(error @ (ProbeError::Status(_) | ProbeError::Shape(_))) => {
                 tracing::warn!(directory, %error, "a directory cannot say what runs in it");
@@ -148,6 +141,28 @@ pub(super) async fn everything(door: &Door, known: BTreeSet<String>) -> Result<V
         }
     }
     Ok(all)
+}
+
+#[derive(Deserialize)]
+struct Recent {
+    id: String,
+    directory: String,
+    #[serde(rename = "parentID")]
+    parent: Option<String>,
+}
+
+/// The sessions in which a turn may run that began before the door, newest first (measured on opencode 1.15.4 and
+/// 1.18.33).
+async fn recent(door: &Door) -> Result<Vec<Recent>, ProbeError> {
+    let path = format!("/experimental/session?limit={SESSIONS}&start={}", since(door).as_millisecond());
+    match get::<Vec<Recent>>(door, &path, "").await {
+        Err(error @ (ProbeError::Status(_) | ProbeError::Shape(_))) => {
+            tracing::warn!(%error, "opencode does not list its sessions");
+            let directory = door.serve.borrow().directory.to_string_lossy().into_owned();
+            Ok(vec![Recent { id: String::new(), directory, parent: None }])
+        }
+        recent => recent,
+    }
 }
 
 /// No turn that runs now began before this: a session is touched when a turn begins.

@@ -50,6 +50,8 @@ pub(crate) struct LiveDirectory {
 pub(crate) struct Working {
     pub(crate) session: String,
     pub(crate) directory: String,
+    /// The session that it works for, if it is known.
+    pub(crate) parent: Option<String>,
 }
 
 /// The table.
@@ -133,13 +135,18 @@ impl Table {
     /// known better. Something may have ended unheard; that is confirmed session by session.
     pub(crate) fn seed(&mut self, working: &[Working], count: u64, now: Now, out: &mut Out) {
         self.known = true;
-        for Working { session: id, directory } in working {
-            if self.sessions.get(id).is_some_and(|session| session.touched > count) {
-                continue;
-            }
+        for Working { session: id, directory, parent } in working {
+            let heard = self.sessions.get(id).is_some_and(|session| session.touched > count);
             self.with(id, directory, now, out, |session, out| {
-                session.busy(now, out);
-                session.notice(None, now, out);
+                if session.parent.is_none() {
+                    session.parent.clone_from(parent);
+                }
+                if !heard {
+                    session.busy(now, out);
+                }
+                if session.busy {
+                    session.notice(None, now, out);
+                }
             });
         }
     }

@@ -80,7 +80,7 @@ async fn seed(door: &Door, boot_id: &str) {
         if !open || !current {
             return;
         }
-        match probe::everything(door, known).await {
+        match probe::everything(door, &known).await {
             Ok(working) => {
                 tracing::info!(sessions = working.len(), "opencode was asked what runs in it");
                 door.turns.seed(&door.journal, &working, count);

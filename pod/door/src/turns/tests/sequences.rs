@@ -570,14 +570,23 @@ fn a_found_opencode_is_unknown_until_it_was_asked() {
     assert_eq!(rig.table.idleness(), Idleness::Unknown);
     assert_eq!(rig.actions.pop_back(), Some(Action::Seed { boot_id: "other".to_owned() }));
     let count = rig.table.count();
+    // Heard of while opencode was being asked: the events know better.
     rig.busy("t");
     rig.idle("t");
-    let working =
-        ["s", "t"].map(|session| Working { session: session.to_owned(), directory: "/w".to_owned() });
+    rig.busy("v");
+    let working = |session: &str, parent: Option<&str>| Working {
+        session: session.to_owned(),
+        directory: "/w".to_owned(),
+        parent: parent.map(str::to_owned),
+    };
+    let working = [working("s", None), working("t", None), working("u", Some("s")), working("v", None)];
     rig.change(|table, now, out| table.seed(&working, count, now, out));
-    assert_eq!(rig.table.idleness(), Idleness::Busy(vec!["s".to_owned()]), "t was heard of since");
+    let busy = ["s", "u", "v"].map(str::to_owned).to_vec();
+    assert_eq!(rig.table.idleness(), Idleness::Busy(busy), "t has ended");
+    rig.idle("u");
     rig.idle("s");
-    rig.expect(&["s - Started", "s - Idle"], true);
+    rig.idle("v");
+    rig.expect(&["s - Started", "v - Started", "s - Idle", "v - Idle"], true);
 }
 
 #[test]
