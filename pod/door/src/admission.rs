@@ -51,11 +51,15 @@ struct State {
     next: u64,
     /// Ends the tunnels that are open.
     tunnels: CancellationToken,
+    /// The door itself changes something: see [`Admission::reserve`].
+    reserved: bool,
 }
 
 #[derive(Debug, Clone)]
 struct InFlight {
     class: Class,
+    /// The directory that it names, or opencode's own.
+    directory: String,
     fence: Option<u64>,
     since: Instant,
 }
@@ -79,6 +83,8 @@ pub(crate) enum Refusal {
     Stale(Stale, FenceState),
     /// The gate keeps it out.
     Gated(GateState),
+    /// The door itself changes something: it may ask again after [`Admission::released`].
+    Reserved,
 }
 
 /// Why a fence is not raised, or not wholly.
@@ -131,12 +137,18 @@ impl Admission {
             calls: BTreeMap::new(),
             next: 0,
             tunnels: CancellationToken::new(),
+            reserved: false,
         };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()), journal }
     }
 
-    /// Admits a request that changes something, or does not.
-    pub(crate) fn admit(self: &Arc<Self>, class: &Class, stamp: Option<&Stamp>) -> Result<Call, Refusal> {
+    /// Admits a request that changes something, or does not. `directory` is the one that it names, or opencode's own.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        class: &Class,
+        stamp: Option<&Stamp>,
+        directory: &str,
+    ) -> Result<Call, Refusal> {
         self.with(|state, now| {
             if let Some(stamp) = stamp {
                 state.fence.check(stamp).map_err(|stale| Refusal::Stale(stale, state.fence.state()))?;
@@ -144,12 +156,38 @@ impl Admission {
             if !state.gate.admits(class) {
                 return Err(Refusal::Gated(state.gate.state(now)));
             }
+            if state.reserved {
+                return Err(Refusal::Reserved);
+            }
             let number = state.next;
             state.next += 1;
+            let (class, directory) = (class.clone(), directory.to_owned());
             let fence = stamp.map(|stamp| stamp.fence);
-            state.calls.insert(number, InFlight { class: class.clone(), fence, since: now });
+            state.calls.insert(number, InFlight { class, directory, fence, since: now });
             Ok(Call { admission: Arc::clone(self), number, cut: state.tunnels.clone() })
         })
+    }
+
+    /// Keeps everything out that changes something, for a moment in which the door itself closes an instance or starts
+    /// opencode anew; nothing while the gate is held, or while a call is in flight that is meant.
+    pub(crate) fn reserve(self: &Arc<Self>, meant: impl Fn(&Class, &str) -> bool) -> Option<Reserved> {
+        self.with(|state, _| {
+            let in_flight = state.calls.values().any(|call| meant(&call.class, &call.directory));
+            if state.reserved || in_flight || !state.gate.is_open() {
+                return None;
+            }
+            state.reserved = true;
+            Some(Reserved(Arc::clone(self)))
+        })
+    }
+
+    /// Waits until nothing is reserved.
+    pub(crate) async fn released(&self) {
+        let mut changed = self.changed.subscribe();
+        while self.with(|state, _| state.reserved) {
+            // The sender lives as long as this.
+            let _ = changed.changed().await;
+        }
     }
 
     /// Raises the fence, and returns when no call under a lower one is in flight.
@@ -309,6 +347,17 @@ fn pending(calls: &BTreeMap<u64, InFlight>, now: Instant, meant: impl Fn(&InFlig
             for_ms: u64::try_from(now.saturating_duration_since(call.since).as_millis()).unwrap_or(u64::MAX),
         })
         .collect()
+}
+
+/// Nothing is admitted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved(Arc<Admission>);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.state().reserved = false;
+        self.0.changed.send_replace(());
+    }
 }
 
 /// Undoes a closing that did not come about.

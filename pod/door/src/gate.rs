@@ -162,7 +162,6 @@ impl Gate {
     }
 
     /// Whether nobody holds it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked before an idle opencode is started anew"))]
     pub(crate) fn is_open(&self) -> bool {
         self.lease.is_none()
     }

@@ -18,7 +18,9 @@ mod body;
 mod class;
 mod connections;
 mod control;
+mod directories;
 mod document;
+mod errands;
 mod events;
 #[doc(hidden)]
 pub mod examine;
@@ -27,8 +29,10 @@ mod fence;
 mod gate;
 mod guests;
 mod journal;
+mod memory;
 mod metrics;
 mod passage;
+mod prewarm;
 mod proof;
 mod proxy;
 mod refusal;
@@ -39,6 +43,7 @@ mod turns;
 mod upstream;
 
 use admission::Admission;
+use directories::Directories;
 use guests::Guests;
 use journal::Journal;
 use passage::Passage;
@@ -75,6 +80,14 @@ pub struct DoorConfig {
     pub drain: Duration,
     /// How long a prompt that opencode took may take to begin, before opencode is started anew.
     pub start_bound: Duration,
+    /// Directories with an instance in opencode; beyond it, idle ones are disposed of.
+    pub directories: usize,
+    /// Bytes of resident memory above which an idle opencode is started anew.
+    pub memory_watermark: u64,
+    /// How long nothing must have run before memory is looked at.
+    pub recycle_idle: Duration,
+    /// Shortest time between two starts for memory.
+    pub recycle_rest: Duration,
     /// Connections at a time. For one more, the oldest that has not given the password makes room; when all have, it is
     /// closed at once, and counted.
     pub connections: usize,
@@ -103,6 +116,10 @@ impl DoorConfig {
             fence_wait: Duration::from_secs(30),
             drain: Duration::from_secs(3),
             start_bound: Duration::from_mins(1),
+            directories: 12,
+            memory_watermark: 3 * 512 * 1024 * 1024,
+            recycle_idle: Duration::from_secs(30),
+            recycle_rest: Duration::from_mins(10),
             connections: 1024,
             metrics: Metrics::default(),
         }
@@ -118,6 +135,7 @@ struct Door {
     journal: Arc<Journal>,
     admission: Arc<Admission>,
     turns: Turns,
+    directories: Directories,
     passage: watch::Receiver<Passage>,
     link: ServeLink,
     serve: watch::Receiver<ServeState>,
@@ -142,6 +160,7 @@ pub async fn run(
         admission: Arc::new(Admission::new(Arc::clone(&journal))),
         journal,
         turns: Turns::new(config.start_bound, config.metrics.turns.clone()),
+        directories: Directories::default(),
         passage,
         serve: link.state(),
         link,
@@ -154,6 +173,9 @@ pub async fn run(
     let secrets = door.config.secrets.clone();
     door.tracker.spawn(secrets.follow(door.config.metrics.clone(), door.shutdown.clone()));
     door.tracker.spawn(turns::run(Arc::clone(&door)));
+    door.tracker.spawn(directories::run(Arc::clone(&door)));
+    door.tracker.spawn(memory::run(Arc::clone(&door)));
+    door.tracker.spawn(prewarm::run(Arc::clone(&door)));
     let keeper = Arc::clone(&door);
     door.tracker
         .spawn(async move { keeper.shutdown.run_until_cancelled(keeper.admission.keep_time()).await });

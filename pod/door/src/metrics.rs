@@ -40,6 +40,12 @@ pub struct Metrics {
     pub(crate) upstream_connect_failures: Counter,
     /// Files of the door's secret that could not be used, each time they were read.
     pub(crate) unusable_secrets: Counter,
+    /// Runs of opencode whose own directory was warmed.
+    pub(crate) prewarmed: Counter,
+    /// Directories that were disposed of.
+    pub(crate) disposed_directories: Counter,
+    /// Starts of opencode for its memory.
+    pub(crate) recycled: Counter,
     /// How long requests waited for opencode that came while it did not answer.
     pub(crate) start_waits: Histogram,
     /// The journal and its subscribers.
@@ -60,6 +66,9 @@ impl Default for Metrics {
             refused_connections: Counter::default(),
             upstream_connect_failures: Counter::default(),
             unusable_secrets: Counter::default(),
+            prewarmed: Counter::default(),
+            disposed_directories: Counter::default(),
+            recycled: Counter::default(),
             start_waits: Histogram::new(WAITS),
             journal: JournalMetrics::default(),
             turns: TurnMetrics::default(),
@@ -76,6 +85,13 @@ impl Metrics {
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
+        counter("prewarmed", "Runs of opencode whose own directory was warmed", &metrics.prewarmed);
+        counter(
+            "disposed_directories",
+            "Idle directories over the cap that were disposed of",
+            &metrics.disposed_directories,
+        );
+        counter("recycled", "Starts of an idle opencode for its memory", &metrics.recycled);
         counter(
             "authentication_failures",
             "Requests without credentials or with wrong ones",

@@ -27,10 +27,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::upstream::{self, Sender};
 use crate::{
     Door,
+    admission::{Call, Refusal},
     auth::{TOKEN_PARAMETER, without_token},
     body::{Upload, UploadStalled},
     class::{Class, classify},
-    control,
+    control, events,
     exchange::{self, Exchange},
     fence::{Stamp, StampError},
     passage::Passage,
@@ -146,6 +147,7 @@ async fn read(
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let (parts, body) = request.into_parts();
     let (way, mut sender) = connect(door).await?;
+    door.directories.touch(&way.boot_id, &events::directory(door, &parts));
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
     match sender.send_request(Request::from_parts(outgoing, upload(door, body).boxed_unsync())).await {
         Ok(answer) => Ok(passed(answer.map(|body| body.map_err(Into::into).boxed_unsync()))),
@@ -171,8 +173,7 @@ async fn change(
     } else {
         body.boxed_unsync()
     };
-    let (way, sender) = connect(door).await?;
-    let call = door.admission.admit(class, stamp.as_ref()).map_err(control::refused)?;
+    let (way, sender, call) = admitted(door, class, stamp.as_ref(), &parts).await?;
     let (call, abort) = turns::call::abort(door, class, &parts, call).await?;
     let turn =
         turns::call::Call::begin(door, class, &parts, &way.boot_id).map_err(turns::call::refuse_more)?;
@@ -189,10 +190,9 @@ async fn open_tunnel(
     let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
     let client = upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
-    let (way, mut sender) = connect(door).await?;
+    let (way, mut sender, call) = admitted(door, &Class::Tunnel, stamp.as_ref(), &parts).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
     let outgoing = Request::from_parts(outgoing, upload(door, body).boxed_unsync());
-    let call = door.admission.admit(&Class::Tunnel, stamp.as_ref()).map_err(control::refused)?;
     let mut answer = match sender.send_request(outgoing).await {
         Ok(answer) => answer,
         Err(error) => return Err(unanswered(door, &way.boot_id, &error).await),
@@ -212,6 +212,28 @@ async fn open_tunnel(
     });
     *answer.version_mut() = Version::HTTP_11;
     Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+}
+
+/// Connects to opencode and admits a request in the instant in which it can be sent.
+async fn admitted(
+    door: &Arc<Door>,
+    class: &Class,
+    stamp: Option<&Stamp>,
+    parts: &Parts,
+) -> Result<(Way, Sender<DoorBody>, Call), Response<DoorBody>> {
+    let directory = events::directory(door, parts);
+    loop {
+        let (way, sender) = connect(door).await?;
+        match door.admission.admit(class, stamp, &directory) {
+            Ok(call) => {
+                door.directories.touch(&way.boot_id, &directory);
+                return Ok((way, sender, call));
+            }
+            // What was reserved for may end this opencode.
+            Err(Refusal::Reserved) => door.admission.released().await,
+            Err(refusal) => return Err(control::refused(refusal)),
+        }
+    }
 }
 
 fn upload(door: &Door, body: Incoming) -> Upload {

@@ -87,6 +87,12 @@ impl Turns {
         self.change(journal, |table, _, out| table.exited(boot_id, out));
     }
 
+    /// The instance of a directory was closed.
+    pub(crate) fn disposed(&self, journal: &Journal, directory: &str) {
+        let seen = Seen::Disposed { directory: Some(directory.to_owned()) };
+        self.change(journal, |table, now, out| table.observe(Some(directory), &seen, now, out));
+    }
+
     /// What runs in opencode, as it said after event `count`.
     fn seed(&self, journal: &Journal, working: &[Working], count: u64) {
         self.change(journal, |table, now, out| table.seed(working, count, now, out));
@@ -139,13 +145,11 @@ impl Turns {
     }
 
     /// The directories in use, with their last use on the clock of [`Turns::elapsed`].
-    #[expect(dead_code, reason = "asked by the cap of directories")]
     pub(crate) fn live_directories(&self) -> Vec<LiveDirectory> {
         self.lock().table.live_directories()
     }
 
     /// The table's clock.
-    #[expect(dead_code, reason = "asked by the cap of directories")]
     pub(crate) fn elapsed(&self) -> Duration {
         self.origin.elapsed()
     }

@@ -31,16 +31,16 @@ fn hold(phase: HeldPhase, generation: Option<u64>) -> Hold {
 async fn raising_waits_for_calls_of_lower_fences_and_for_no_others() {
     let admission = admission();
     admission.raise(1, MINUTE).await.unwrap();
-    let old = admission.admit(&prompt(), Some(&stamp(&admission, 1))).unwrap();
-    let _outside = admission.admit(&prompt(), None).unwrap();
+    let old = admission.admit(&prompt(), Some(&stamp(&admission, 1)), "/w").unwrap();
+    let _outside = admission.admit(&prompt(), None, "/w").unwrap();
     let mut raising = Box::pin(admission.raise(2, MINUTE));
     assert!(raising.as_mut().now_or_never().is_none());
-    let late = admission.admit(&prompt(), Some(&stamp(&admission, 1)));
+    let late = admission.admit(&prompt(), Some(&stamp(&admission, 1)), "/w");
     assert!(matches!(late, Err(Refusal::Stale(Stale::Fence, _))), "refused from the first moment on");
     drop(old);
     assert_eq!(raising.await.unwrap().fence, 2);
-    let _new = admission.admit(&prompt(), Some(&stamp(&admission, 2))).unwrap();
-    let higher = admission.admit(&prompt(), Some(&stamp(&admission, 3)));
+    let _new = admission.admit(&prompt(), Some(&stamp(&admission, 2)), "/w").unwrap();
+    let higher = admission.admit(&prompt(), Some(&stamp(&admission, 3)), "/w");
     assert!(matches!(higher, Err(Refusal::Stale(Stale::Fence, _))), "only raising raises");
 }
 
@@ -48,7 +48,7 @@ async fn raising_waits_for_calls_of_lower_fences_and_for_no_others() {
 async fn raising_says_what_does_not_end_and_can_be_asked_again() {
     let admission = admission();
     admission.raise(1, MINUTE).await.unwrap();
-    let old = admission.admit(&prompt(), Some(&stamp(&admission, 1))).unwrap();
+    let old = admission.admit(&prompt(), Some(&stamp(&admission, 1)), "/w").unwrap();
     let Err(RaiseError::Busy(calls)) = admission.raise(2, MINUTE).await else { panic!("it ended") };
     let call = &calls[0];
     assert_eq!(
@@ -65,20 +65,20 @@ async fn another_instance_of_the_door_knows_no_fence_of_this_one() {
     let (before, after) = (admission(), admission());
     before.raise(1, MINUTE).await.unwrap();
     after.raise(1, MINUTE).await.unwrap();
-    let refused = after.admit(&Class::Reply, Some(&stamp(&before, 1)));
+    let refused = after.admit(&Class::Reply, Some(&stamp(&before, 1)), "/w");
     assert!(matches!(refused, Err(Refusal::Stale(Stale::Epoch, _))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_is_in_flight_and_cuts_terminals() {
     let admission = admission();
-    let change = admission.admit(&Class::Change { session: None }, None).unwrap();
-    let tunnel = admission.admit(&Class::Tunnel, None).unwrap();
+    let change = admission.admit(&Class::Change { session: None }, None, "/w").unwrap();
+    let tunnel = admission.admit(&Class::Tunnel, None, "/w").unwrap();
     let generation = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
     let mut closing = Box::pin(admission.close(generation, MINUTE / 2, None));
     assert!(closing.as_mut().now_or_never().is_none());
-    assert!(admission.admit(&Class::Change { session: None }, None).is_err(), "nothing new begins");
-    let reply = admission.admit(&Class::Reply, None).unwrap();
+    assert!(admission.admit(&Class::Change { session: None }, None, "/w").is_err(), "nothing new begins");
+    let reply = admission.admit(&Class::Reply, None, "/w").unwrap();
     drop(change);
     assert!(closing.as_mut().now_or_never().is_none());
     assert!(!tunnel.cut.is_cancelled());
@@ -89,21 +89,21 @@ async fn closing_waits_for_what_is_in_flight_and_cuts_terminals() {
     closing.await.unwrap();
     assert_eq!(admission.gate().phase, GatePhase::Closed);
     admission.open(generation).unwrap();
-    assert!(!admission.admit(&Class::Tunnel, None).unwrap().cut.is_cancelled());
+    assert!(!admission.admit(&Class::Tunnel, None, "/w").unwrap().cut.is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_cannot_be_closed_drains_again() {
     let admission = admission();
-    let _change = admission.admit(&Class::Change { session: None }, None).unwrap();
+    let _change = admission.admit(&Class::Change { session: None }, None, "/w").unwrap();
     let generation = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
     let busy = admission.close(generation, MINUTE / 2, None).await;
     assert!(matches!(busy, Err(CloseError::Busy(calls, None)) if calls.len() == 1));
-    admission.admit(&Class::Change { session: None }, None).unwrap();
+    admission.admit(&Class::Change { session: None }, None, "/w").unwrap();
     // Nor does it stay closing when its owner stops to wait.
     admission.hold(&hold(HeldPhase::Closed, Some(generation))).unwrap();
     assert!(admission.close(generation, MINUTE / 2, None).now_or_never().is_none());
-    admission.admit(&Class::Change { session: None }, None).unwrap();
+    admission.admit(&Class::Change { session: None }, None, "/w").unwrap();
     // And a lease that ends while it is waited for is broken.
     admission.hold(&hold(HeldPhase::Closed, Some(generation))).unwrap();
     let late = tokio::join!(admission.close(generation, MINUTE * 2, None), async {
@@ -113,6 +113,24 @@ async fn a_gate_that_cannot_be_closed_drains_again() {
         }
     });
     assert_eq!(late.0, Err(CloseError::Gate(GateError::Broken)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_door_does_itself_waits_for_calls_that_are_meant_and_keeps_the_next_ones_waiting() {
+    let admission = admission();
+    let call = admission.admit(&prompt(), None, "/w").unwrap();
+    assert!(admission.reserve(|_, directory| directory == "/w").is_none());
+    let reserved = admission.reserve(|_, directory| directory == "/x").unwrap();
+    assert!(admission.reserve(|_, _| false).is_none(), "one at a time");
+    assert_eq!(admission.admit(&Class::Reply, None, "/w").unwrap_err(), Refusal::Reserved);
+    drop(call);
+    let mut released = Box::pin(admission.released());
+    assert!(released.as_mut().now_or_never().is_none());
+    drop(reserved);
+    released.await;
+    admission.admit(&Class::Reply, None, "/w").unwrap();
+    admission.hold(&hold(HeldPhase::Draining, None)).unwrap();
+    assert!(admission.reserve(|_, _| false).is_none(), "not under a lease");
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +147,7 @@ async fn every_step_of_the_gate_is_in_the_journal_and_a_sealed_one_stays() {
     assert_eq!(admission.open(second), Err(GateError::Sealed));
     assert_eq!(admission.hold(&hold(HeldPhase::Closed, None)), Err(GateError::Sealed));
     assert!(
-        matches!(admission.admit(&Class::Reply, None), Err(Refusal::Gated(state)) if state.expires_in_ms.is_none())
+        matches!(admission.admit(&Class::Reply, None, "/w"), Err(Refusal::Gated(state)) if state.expires_in_ms.is_none())
     );
     let told: Vec<(String, u64)> = admission
         .journal

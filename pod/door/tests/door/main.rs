@@ -18,6 +18,8 @@ mod hop;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod housekeeping;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
 mod journal_real;

@@ -73,13 +73,18 @@ impl RunningDoor {
         serve: watch::Receiver<ServeState>,
         change: impl FnOnce(&mut DoorConfig),
     ) -> Self {
+        Self::start_at(ServeLink::telling(serve), change).await
+    }
+
+    /// A door that can also tell its supervisor what to do.
+    pub(crate) async fn start_at(link: ServeLink, change: impl FnOnce(&mut DoorConfig)) -> Self {
         let mut config = DoorConfig::new(PASSWORD.into(), INTERNAL.into());
         change(&mut config);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind the door");
         let address = listener.local_addr().expect("address of the door");
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(berth_door::run(listener, config, ServeLink::telling(serve), shutdown.clone()));
+        tasks.spawn(berth_door::run(listener, config, link, shutdown.clone()));
         Self { address, tasks, _guard: shutdown.clone().drop_guard(), shutdown }
     }
 
