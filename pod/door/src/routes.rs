@@ -102,7 +102,7 @@ async fn dispatch(
         }
         ("/event", Caller::Authenticated) if get => {
             let (parts, _) = request.into_parts();
-            let scope = events::directory_scope(door, &parts).await;
+            let scope = events::directory_scope(door, &parts).await?;
             Ok(events::serve(Arc::clone(door), &parts, scope))
         }
         (path, Caller::Authenticated) if is_own(path) => {

@@ -205,7 +205,7 @@ struct Follower {
 
 impl Default for Follower {
     fn default() -> Self {
-        Self { known: ServeState::new("/".into()) }
+        Self { known: ServeState::new("".into()) }
     }
 }
 

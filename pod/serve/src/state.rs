@@ -80,7 +80,7 @@ pub struct ServeState {
     pub instance: String,
     /// Phase of its life.
     pub phase: ServePhase,
-    /// opencode's default directory, as an absolute path without links.
+    /// opencode's default directory, as an absolute path without links; empty before a supervisor was heard of.
     pub directory: PathBuf,
     /// Starts since the supervisor started, failed ones too; 0 before the first.
     pub boot: u64,

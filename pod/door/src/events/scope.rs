@@ -10,11 +10,16 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use http::request::Parts;
+use berth_wire::problem::ProblemType;
+use http::{Response, request::Parts};
 use percent_encoding::percent_decode_str;
+use tokio::time::timeout;
 
 use super::query;
-use crate::Door;
+use crate::{
+    Door,
+    refusal::{DoorBody, refuse},
+};
 
 /// Header that names a directory.
 const DIRECTORY_HEADER: &str = "x-opencode-directory";
@@ -28,12 +33,20 @@ pub(crate) enum Scope {
     Directory(String),
 }
 
-/// The scope of a request for `/event`. Links are resolved where the door sees the directory, which is everywhere in
+/// The scope of a request for `/event`. One that leans on opencode's own directory waits until that is known: a door
+/// that has just started may not have heard of its supervisor yet. Links are resolved where the door sees the directory, which is everywhere in
 /// the workspace, since opencode names real paths in its events.
-pub(crate) async fn directory_scope(door: &Door, request: &Parts) -> Scope {
+pub(crate) async fn directory_scope(door: &Door, request: &Parts) -> Result<Scope, Response<DoorBody>> {
+    if named(request).is_none_or(|named| !Path::new(&named).is_absolute()) {
+        let mut serve = door.serve.clone();
+        let known = serve.wait_for(|state| !state.directory.as_os_str().is_empty());
+        if timeout(door.config.start_wait, known).await.is_err() {
+            return Err(refuse(ProblemType::Starting, "opencode's own directory is not known yet."));
+        }
+    }
     let directory = directory(door, request);
     let real = tokio::fs::canonicalize(Path::new(&directory)).await;
-    Scope::Directory(real.map_or(directory, |real| real.to_string_lossy().into_owned()))
+    Ok(Scope::Directory(real.map_or(directory, |real| real.to_string_lossy().into_owned())))
 }
 
 /// The directory that a request names, or opencode's own; links in it are not looked at.

@@ -28,9 +28,13 @@ async fn the_sidecar_waits_for_the_supervisor() {
     assert_eq!(pod.state().await["phase"], "starting");
     let mut waiting = tokio::task::JoinSet::new();
     waiting.spawn(pod.get("/session").send());
+    let events = pod.follow_directory();
     pod.supervisor.start();
     let answer = some("an answer", async || waiting.join_next().await).await;
     assert_eq!(answer.unwrap().unwrap().status(), 200, "a request waits for the first start");
+    pod.session().await;
+    // The subscription came before anybody knew of which directory.
+    until("an event of the directory", || !events.own("session.created").is_empty()).await;
     pod.stop().await;
 }
 
