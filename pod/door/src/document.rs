@@ -59,9 +59,9 @@ pub(crate) fn probe(door: &Door) -> Response<DoorBody> {
             let version = door.serve.borrow().version.clone();
             json(&serde_json::json!({"status": "ready", "version": version}))
         }
-        // Why the last run ended is not for an anonymous caller.
-        Passage::Starting => refuse(ProblemType::Starting, ""),
-        Passage::Wedged | Passage::Unsupported(_) | Passage::Stopped => proxy::refuse_closed(door, &passage),
+        Passage::Starting | Passage::Wedged | Passage::Unsupported(_) | Passage::Stopped => {
+            proxy::refuse_anonymous(door, &passage)
+        }
     }
 }
 

@@ -126,6 +126,16 @@ pub(crate) fn refuse_closed(door: &Door, passage: &Passage) -> Response<DoorBody
     }
 }
 
+/// The same for an anonymous caller, who is not told why the last run ended.
+pub(crate) fn refuse_anonymous(door: &Door, passage: &Passage) -> Response<DoorBody> {
+    match passage {
+        Passage::Starting => refuse(ProblemType::Starting, ""),
+        Passage::Open { .. } | Passage::Wedged | Passage::Unsupported(_) | Passage::Stopped => {
+            refuse_closed(door, passage)
+        }
+    }
+}
+
 /// Passes one request on and gives opencode's answer.
 pub(crate) async fn forward(
     door: &Arc<Door>,
@@ -257,7 +267,7 @@ pub(crate) async fn preflight(
     request: &Parts,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let passage = door.passage.borrow().clone();
-    let Passage::Open { address, .. } = passage else { return Err(refuse_closed(door, &passage)) };
+    let Passage::Open { address, .. } = passage else { return Err(refuse_anonymous(door, &passage)) };
     let mut outgoing = Request::new(Empty::new());
     *outgoing.method_mut() = Method::OPTIONS;
     *outgoing.uri_mut() = outgoing_uri(&request.uri);

@@ -179,14 +179,17 @@ impl Subscription<'_> {
         };
         self.pause = PAUSE;
         self.announce(state);
+        let open = || Passage::Open { address, boot_id: state.boot_id.clone() };
         let mut opens = std::pin::pin!(sleep(SETTLE));
-        let (mut is_open, mut over) = (false, false);
+        let (mut is_settled, mut over) = (false, false);
         let mut drained: Option<Instant> = None;
         loop {
             tokio::select! {
-                () = &mut opens, if !is_open && !over => {
-                    is_open = true;
-                    self.passage.send_replace(Passage::Open { address, boot_id: state.boot_id.clone() });
+                () = &mut opens, if !is_settled => {
+                    is_settled = true;
+                    if !over {
+                        self.passage.send_replace(open());
+                    }
                 }
                 supervised = self.serve.changed(), if drained.is_none() => {
                     let now = now(&mut self.serve, supervised.is_ok());
@@ -194,6 +197,9 @@ impl Subscription<'_> {
                     if is_over(&now, &state.boot_id) {
                         over = true;
                         self.passage.send_replace(closed(&now));
+                    } else if std::mem::take(&mut over) && is_settled {
+                        // Its supervisor was out of reach meanwhile, and nothing went by unheard.
+                        self.passage.send_replace(open());
                     }
                     // While it is being ended, it may still say something.
                     if supervised.is_err() || has_ended(&now, &state.boot_id) {

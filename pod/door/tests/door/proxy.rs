@@ -193,6 +193,46 @@ async fn a_request_that_cannot_wait_any_longer_says_why() {
     door.stop().await;
 }
 
+/// Waits until an anonymous probe is refused.
+async fn until_refused(door: &RunningDoor) {
+    let refused = async {
+        while client().get(door.url("/doc")).send().await.unwrap().status() == 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("refusal", refused).await;
+}
+
+#[tokio::test]
+async fn requests_pass_again_when_a_supervisor_that_was_lost_tells_of_the_same_run() {
+    let (door, upstream, serve) = ready_door().await;
+    let epoch = door.state().await["epoch"].clone();
+    for phase in [ServePhase::Starting, ServePhase::Wedged] {
+        serve.send_modify(|state| {
+            state.phase = phase;
+            state.address = None;
+        });
+        until_refused(&door).await;
+        serve.send_replace(upstream.ready(1));
+        door.ready().await;
+        let answer = within("answer", door.post("/echo").body("again").send()).await.unwrap();
+        assert_eq!(answer.text().await.unwrap(), "again");
+        assert_eq!(door.state().await["epoch"], epoch, "the event stream was never cut");
+    }
+    door.stop().await;
+}
+
+#[tokio::test]
+async fn an_anonymous_preflight_is_not_told_how_opencode_ended() {
+    let (_serve, receiver) = watch::channel(killed(1));
+    let door = RunningDoor::start(receiver, |_| {}).await;
+    let preflight = client().request(reqwest::Method::OPTIONS, door.url("/session"));
+    let refusal = problem(preflight.send().await.unwrap()).await;
+    assert_eq!(refusal.problem_type(), Some(ProblemType::Starting));
+    assert_eq!(refusal.detail, "");
+    door.stop().await;
+}
+
 #[tokio::test]
 async fn a_stopped_or_unsupported_opencode_is_refused_at_once() {
     let mut state = killed(1);
