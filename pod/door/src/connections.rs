@@ -4,6 +4,7 @@ use std::{convert::Infallible, io, pin::Pin, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -12,7 +13,7 @@ use tokio::{
 };
 use tokio_io_timeout::TimeoutStream;
 
-use crate::{Door, events::Subscribed, guests::Guests, routes};
+use crate::{Door, Metrics, events::Subscribed, guests::Guests, routes};
 
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_MAX: usize = 64 * 1024;
@@ -58,13 +59,33 @@ pub(crate) async fn accept(listener: TcpListener, door: &Arc<Door>) -> io::Resul
             tracing::warn!(limit = door.config.connections, "a connection over the limit is closed");
             continue;
         };
-        let door_of_connection = Arc::clone(door);
-        door.config.metrics.connections.inc();
-        door.tracker.spawn(async move {
-            drive(Arc::clone(&door_of_connection), stream).await;
-            door_of_connection.config.metrics.connections.dec();
-            drop(slot);
-        });
+        let place = Place::taken(slot, &door.config.metrics);
+        door.tracker.spawn(drive(Arc::clone(door), stream, place));
+    }
+}
+
+/// A connection's place, until its last byte: also after it has become a tunnel. An extension of its requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    _taken: Arc<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    _slot: OwnedSemaphorePermit,
+    connections: Gauge,
+}
+
+impl Place {
+    fn taken(slot: OwnedSemaphorePermit, metrics: &Metrics) -> Self {
+        metrics.connections.inc();
+        Self { _taken: Arc::new(Taken { _slot: slot, connections: metrics.connections.clone() }) }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.connections.dec();
     }
 }
 
@@ -85,7 +106,7 @@ async fn slot(slots: &Arc<Semaphore>, guests: &Guests) -> Option<OwnedSemaphoreP
 }
 
 /// Serves one connection to its end, or for a short while after shutdown began.
-async fn drive(door: Arc<Door>, stream: TcpStream) {
+async fn drive(door: Arc<Door>, stream: TcpStream, place: Place) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection broke at once");
         return;
@@ -94,9 +115,10 @@ async fn drive(door: Arc<Door>, stream: TcpStream) {
     stream.set_write_timeout(Some(door.config.write_wait));
     let guest = door.guests.enter();
     let subscribed = Subscribed::default();
-    let for_requests = (Arc::clone(&door), Arc::clone(&guest), subscribed.clone());
+    let for_requests = (Arc::clone(&door), Arc::clone(&guest), subscribed.clone(), place);
     let service = service_fn(move |mut request| {
         request.extensions_mut().insert(for_requests.2.clone());
+        request.extensions_mut().insert(for_requests.3.clone());
         let (door, guest) = (Arc::clone(&for_requests.0), Arc::clone(&for_requests.1));
         async move { Ok::<_, Infallible>(routes::handle(door, guest, request).await) }
     });

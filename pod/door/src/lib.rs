@@ -88,8 +88,8 @@ pub struct DoorConfig {
     pub recycle_idle: Duration,
     /// Shortest time between two starts for memory.
     pub recycle_rest: Duration,
-    /// Connections at a time. For one more, the oldest that has not given the password makes room; when all have, it is
-    /// closed at once, and counted.
+    /// Connections at a time, tunnels among them. For one more, the oldest that has not given the password makes room;
+    /// when all have, it is closed at once, and counted.
     pub connections: usize,
     /// What the door counts.
     pub metrics: Metrics,

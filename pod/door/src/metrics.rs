@@ -32,7 +32,7 @@ pub struct Metrics {
     pub(crate) received_bytes: Counter,
     /// Bytes of answers' bodies, event streams included.
     pub(crate) sent_bytes: Counter,
-    /// Connections that are open now.
+    /// Connections that are open now, tunnels among them.
     pub(crate) connections: Gauge,
     /// Connections that were closed at once because there were too many.
     pub(crate) refused_connections: Counter,

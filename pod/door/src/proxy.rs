@@ -31,6 +31,7 @@ use crate::{
     auth::{TOKEN_PARAMETER, without_token},
     body::{Upload, UploadStalled},
     class::{Class, classify},
+    connections::Place,
     control, events,
     exchange::{self, Exchange},
     fence::{Stamp, StampError},
@@ -199,6 +200,7 @@ async fn open_tunnel(
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
     let client = upgrade::on(&mut request);
+    let place = request.extensions().get::<Place>().cloned();
     let (parts, body) = request.into_parts();
     let (way, mut sender, call) = admitted(door, &Class::Tunnel, stamp.as_ref(), &parts).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
@@ -218,7 +220,7 @@ async fn open_tunnel(
             () = call.cut.cancelled() => {}
             () = shutdown.cancelled() => {}
         }
-        drop(call);
+        drop((call, place));
     });
     *answer.version_mut() = Version::HTTP_11;
     Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))

@@ -2,7 +2,9 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use berth_door::Metrics;
 use berth_testkit::Scale;
+use prometheus_client::registry::Registry;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::{
@@ -107,4 +109,46 @@ async fn a_client_that_takes_nothing_is_cut_and_its_upstream_is_free() {
     until("end of the flood", || upstream.open.load(Ordering::SeqCst) == 0).await;
     within("end of the connection", client.rest()).await;
     door.door.stop().await;
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_place() {
+    let upstream = Raw::start(|_, mut socket| async move {
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+        let _ = socket.write_all(answer.as_bytes()).await;
+        // To the tunnel's end.
+        read_head(&mut socket).await;
+    });
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let counted = metrics.clone();
+    let door = upstream
+        .door(move |config| {
+            config.connections = 2;
+            config.metrics = counted;
+        })
+        .await;
+    let open = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+        let line = text.lines().find_map(|line| line.strip_prefix("berth_door_connections "));
+        line.expect("the gauge").parse::<i64>().expect("a number")
+    };
+    let mut tunnels = Vec::new();
+    for _ in 0..2 {
+        let mut tunnel = door.connect().await;
+        tunnel.request("GET /pty/1/connect", "connection: upgrade\r\nupgrade: websocket\r\n").await;
+        assert!(tunnel.head().await.starts_with("HTTP/1.1 101"));
+        tunnels.push(tunnel);
+    }
+    until("two connections", || open() == 2).await;
+    let mut third = door.connect().await;
+    assert_eq!(third.rest().await, "", "both places are taken");
+    tunnels.pop();
+    until("room", || open() == 1).await;
+    let mut fourth = door.connect().await;
+    fourth.send("GET /doc HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(fourth.head().await.starts_with("HTTP/1.1 200"));
+    door.door.stop().await;
+    assert_eq!(open(), 0);
 }
