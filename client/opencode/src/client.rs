@@ -70,8 +70,7 @@ pub struct ClientConfig {
     /// Bound on the time between two events of the stream. opencode sends a heartbeat each 10 s.
     pub idle_timeout: Duration,
     /// Let the door prove that it knows the password before it is sent; what cannot is [`ClientError::PortTaken`].
-    /// opencode itself cannot. The proof is asked for before the first call, before each stream, and after a call that
-    /// got no answer.
+    /// opencode itself cannot. The proof is asked for on each new connection, within `connect_timeout`.
     pub prove: bool,
     /// The pod whose door this must be, by UID; looked at when it proves itself.
     pub pod_uid: Option<String>,
@@ -122,8 +121,6 @@ pub struct OpencodeClient {
     stream_timeout: Duration,
     idle_timeout: Duration,
     authorization: HeaderValue,
-    /// When the other end must prove itself before the password is sent.
-    prover: Option<Arc<proof::Prover>>,
     /// Of an owner's client.
     fence: Option<Arc<fence::Fence>>,
     /// What speaks at the other end, once that was asked. May change when opencode is exchanged.
@@ -181,20 +178,22 @@ impl OpencodeClient {
             pod_uid,
         } = config;
         let base = base_of(&base_url)?;
-        let http = reqwest::Client::builder()
+        let authorization = basic(&password);
+        let mut http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(connect_timeout)
-            .build()
-            .map_err(ClientError::Unreachable)?;
+            .connect_timeout(connect_timeout);
+        if prove {
+            http = http.connector_layer(proof::Prover::new(&base, password, pod_uid)?);
+        }
+        let http = http.build().map_err(ClientError::Unreachable)?;
         Ok(Self {
             http,
             base,
             request_timeout,
             stream_timeout: stream_timeout.min(request_timeout),
             idle_timeout,
-            authorization: basic(&password),
-            prover: prove.then(|| Arc::new(proof::Prover::new(password, pod_uid))),
+            authorization,
             fence: None,
             protocol: Arc::default(),
         })
@@ -258,26 +257,18 @@ impl OpencodeClient {
     async fn exchange(&self, call: &Call<'_>, stamp: Option<&fence::Stamp>) -> Result<Answer, ClientError> {
         let limit = self.request_timeout;
         let whole = async {
-            self.prove().await?;
             let mut request = self.request(call)?;
             if let Some(stamp) = stamp {
                 request = request.header(EPOCH_HEADER, &stamp.epoch).header(FENCE_HEADER, stamp.fence);
             }
             Answer::read(request.send().await.map_err(transport)?).await
         };
-        let answer = tokio::time::timeout(limit, whole).await.unwrap_or(Err(ClientError::Timeout { limit }));
-        if matches!(answer, Err(ClientError::Unreachable(_) | ClientError::Timeout { .. })) {
-            self.distrust();
-        }
-        let answer = answer?;
+        let answer =
+            tokio::time::timeout(limit, whole).await.map_err(|_| ClientError::Timeout { limit })??;
         if answer.status.is_success() { Ok(answer) } else { Err(answer.into_error()) }
     }
 
     fn request(&self, call: &Call<'_>) -> Result<reqwest::RequestBuilder, ClientError> {
-        Ok(self.anonymous_request(call)?.header(AUTHORIZATION, self.authorization.clone()))
-    }
-
-    fn anonymous_request(&self, call: &Call<'_>) -> Result<reqwest::RequestBuilder, ClientError> {
         let mut url = self.base.clone();
         for segment in call.path {
             // A segment of dots would climb, an empty one would name another route.
@@ -290,6 +281,7 @@ impl OpencodeClient {
             .pop_if_empty()
             .extend(call.path);
         let request = self.http.request(call.method.clone(), url).query(&call.query);
+        let request = request.header(AUTHORIZATION, self.authorization.clone());
         Ok(match &call.body {
             Some(body) => request.json(body),
             None => request,
@@ -319,6 +311,9 @@ fn basic(password: &SecretString) -> HeaderValue {
 
 /// Maps a failure below HTTP; the URL goes, since it names directories.
 fn transport(error: reqwest::Error) -> ClientError {
+    if proof::ProofError::caused(&error) {
+        return ClientError::PortTaken;
+    }
     ClientError::Unreachable(error.without_url())
 }
 

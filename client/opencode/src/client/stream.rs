@@ -54,8 +54,6 @@ impl OpencodeClient {
         after: Option<&Cursor>,
         limit: Duration,
     ) -> Result<EventStream, ClientError> {
-        self.distrust();
-        tokio::time::timeout(limit, self.prove()).await.map_err(|_| ClientError::Timeout { limit })??;
         let (name, value) = accept_events();
         let mut request = self.request(call)?.header(name, value);
         if let Some(cursor) = after {

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     os::unix::fs::symlink,
     path::Path,
     sync::{
@@ -16,7 +17,13 @@ use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
 use berth_wire::{problem::ProblemType, proof::Proof};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::{io::AsyncWriteExt, sync::watch, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     raw::{Raw, authorization},
@@ -248,4 +255,72 @@ async fn what_took_the_port_learns_nothing() {
     for head in heads {
         assert!(head.starts_with("POST /berth/proof ") && !head.contains("authorization"), "{head}");
     }
+}
+
+/// Passes the first connection on to a door until it is told to stop, and answers all others itself.
+struct Changeling {
+    address: SocketAddr,
+    stop: CancellationToken,
+    stopped: CancellationToken,
+    heard: Arc<Mutex<Vec<u8>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Changeling {
+    async fn start(door: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
+        let heard = Arc::<Mutex<Vec<u8>>>::default();
+        let (stop_first, first_ended, all_heard) = (stop.clone(), stopped.clone(), Arc::clone(&heard));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let (mut first, _) = listener.accept().await.unwrap();
+            let mut connections = JoinSet::new();
+            connections.spawn(async move {
+                let mut door = TcpStream::connect(door).await.unwrap();
+                let _ = stop_first.run_until_cancelled(copy_bidirectional(&mut first, &mut door)).await;
+                drop(first);
+                first_ended.cancel();
+            });
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let heard = Arc::clone(&all_heard);
+                connections.spawn(async move {
+                    let mut bytes = vec![0; 4096];
+                    while let Ok(count @ 1..) = socket.read(&mut bytes).await {
+                        heard.lock().unwrap().extend_from_slice(&bytes[..count]);
+                        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                        let _ = socket.write_all(answer.as_bytes()).await;
+                    }
+                });
+            }
+        });
+        Self { address, stop, stopped, heard, _tasks: tasks }
+    }
+
+    fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).to_ascii_lowercase()
+    }
+}
+
+#[tokio::test]
+async fn what_takes_the_port_of_a_door_that_proved_itself_learns_nothing() {
+    let upstream = Upstream::start().await;
+    let (_serve, receiver) = watch::channel(upstream.ready(1));
+    let door = RunningDoor::start(receiver, |_| {}).await;
+    door.ready().await;
+    let changeling = Changeling::start(door.address).await;
+    let client = OpencodeClient::new(client_of(format!("http://{}", changeling.address), PASSWORD)).unwrap();
+    assert_eq!(client.door_state().await.unwrap().boot, 1);
+    // Another connection of the same pool is not the one that was proved.
+    let (one, other) = tokio::join!(client.door_state(), client.door_state());
+    assert!(one.is_ok() || other.is_ok());
+    changeling.stop.cancel();
+    within("end of the door's connection", changeling.stopped.cancelled()).await;
+    let gone = async { while client.door_state().await.is_ok() {} };
+    within("refusal", gone).await;
+    assert!(matches!(client.door_state().await, Err(ClientError::PortTaken)));
+    let heard = changeling.heard();
+    assert!(heard.contains("post /berth/proof") && !heard.contains("authorization"), "{heard}");
+    door.stop().await;
 }
