@@ -73,6 +73,8 @@ pub enum ExitCause {
     Recycled,
     /// It took a prompt, never began with it, and was started anew.
     NeverStarted,
+    /// It was idle, and was started anew since a configuration file was changed that it could not use before.
+    Reconfigured,
     /// It could not be started, or never said that it listens.
     StartFailed,
     /// The kernel killed it, since its container used more memory than it may.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
+use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 
-use crate::{Door, passage::Passage, upstream};
+use crate::{Door, broken::Question, mend, passage::Passage, upstream};
 
 /// Bytes of one answer.
 const BYTES: usize = 1024 * 1024;
@@ -21,7 +22,7 @@ pub(crate) async fn ask(
     directory: &str,
     bound: Duration,
 ) -> Option<(StatusCode, Bytes)> {
-    let Passage::Open { address, .. } = *door.passage.borrow() else { return None };
+    let Passage::Open { address, boot_id } = door.passage.borrow().clone() else { return None };
     let path = format!("{route}?directory={}", utf8_percent_encode(directory, NON_ALPHANUMERIC));
     let mut request = upstream::get(&path, address, &door.upstream.get());
     *request.method_mut() = method;
@@ -31,5 +32,8 @@ pub(crate) async fn ask(
         let body = Limited::new(response.into_body(), BYTES).collect().await.ok()?;
         Some((status, body.to_bytes()))
     };
-    timeout(bound, exchange).await.ok().flatten()
+    let question = Question { boot_id, directory: directory.to_owned(), asked: Timestamp::now() };
+    let (status, body) = timeout(bound, exchange).await.ok().flatten()?;
+    mend::note(door, &question, status, &body).await;
+    Some((status, body))
 }

@@ -12,6 +12,7 @@ use std::{
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
+use jiff::Timestamp;
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -20,6 +21,8 @@ use tokio::{
 use crate::{
     Door,
     admission::Call,
+    broken::Question,
+    mend,
     proxy::{Way, shutting_down, unanswered},
     refusal::{BodyError, DoorBody, full},
     turns::{
@@ -41,6 +44,8 @@ pub(crate) struct Exchange {
     pub(crate) abort: Option<AbortCall>,
     pub(crate) turn: Option<turns::call::Call>,
     pub(crate) way: Way,
+    /// The directory that it names, or opencode's own.
+    pub(crate) directory: String,
 }
 
 type Answer = Result<Response<DoorBody>, Response<DoorBody>>;
@@ -68,7 +73,8 @@ pub(crate) async fn carry(door: &Arc<Door>, exchange: Exchange) -> Answer {
 }
 
 async fn run(door: &Door, exchange: Exchange, caller: oneshot::Sender<Answer>) {
-    let Exchange { mut sender, request, call, abort, turn, way } = exchange;
+    let Exchange { mut sender, request, call, abort, turn, way, directory } = exchange;
+    let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     let answer = sender.send_request(request).await;
     drop(abort);
     // Nobody hears the answer when the caller is gone.
@@ -76,10 +82,18 @@ async fn run(door: &Door, exchange: Exchange, caller: oneshot::Sender<Answer>) {
         Ok(answer) => answer,
         Err(error) => {
             drop((turn, call));
-            let _ = caller.send(Err(unanswered(door, &way.boot_id, &error).await));
+            let _ = caller.send(Err(unanswered(door, &question.boot_id, &error).await));
             return;
         }
     };
+    if mend::is_suspect(&answer) {
+        // No turn comes of it.
+        turn.and_then(|turn| turn.answer(answer.status()));
+        let answer = mend::heard(door, &question, answer).await;
+        drop(call);
+        let _ = caller.send(answer);
+        return;
+    }
     let (head, body) = answer.into_parts();
     let mut body = Answering::new(body, turn.and_then(|turn| turn.answer(head.status)));
     if body.is_end_stream() {

@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 mod admission;
 mod auth;
 mod body;
+mod broken;
 mod class;
 mod connections;
 mod control;
@@ -30,12 +31,14 @@ mod gate;
 mod guests;
 mod journal;
 mod memory;
+mod mend;
 mod metrics;
 mod passage;
 mod prewarm;
 mod proof;
 mod proxy;
 mod refusal;
+mod restart;
 mod routes;
 mod secrets;
 mod subscription;
@@ -46,6 +49,7 @@ use admission::Admission;
 use directories::Directories;
 use guests::Guests;
 use journal::Journal;
+use mend::Mending;
 use passage::Passage;
 use turns::Turns;
 use upstream::Authorization;
@@ -136,6 +140,7 @@ struct Door {
     admission: Arc<Admission>,
     turns: Turns,
     directories: Directories,
+    mending: Mending,
     passage: watch::Receiver<Passage>,
     link: ServeLink,
     serve: watch::Receiver<ServeState>,
@@ -161,6 +166,7 @@ pub async fn run(
         journal,
         turns: Turns::new(config.start_bound, config.metrics.turns.clone()),
         directories: Directories::default(),
+        mending: Mending::default(),
         passage,
         serve: link.state(),
         link,
@@ -175,6 +181,7 @@ pub async fn run(
     door.tracker.spawn(turns::run(Arc::clone(&door)));
     door.tracker.spawn(directories::run(Arc::clone(&door)));
     door.tracker.spawn(memory::run(Arc::clone(&door)));
+    door.tracker.spawn(mend::run(Arc::clone(&door)));
     door.tracker.spawn(prewarm::run(Arc::clone(&door)));
     let keeper = Arc::clone(&door);
     door.tracker

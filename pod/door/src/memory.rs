@@ -1,15 +1,17 @@
 //! Starts opencode anew when it is idle and holds too much memory: what it took for a directory or a long session it does
 //! not give back. IO.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use berth_serve::{RestartCause, ServeCommand};
+use berth_serve::RestartCause;
 use tokio::time::{Instant, timeout};
 
-use crate::{Door, passage::Passage, turns::Idleness};
-
-/// Bound on the end of a run that is to be started anew.
-const ENDED: Duration = Duration::from_secs(30);
+use crate::{
+    Door,
+    passage::Passage,
+    restart::{Restarted, is_idle, restart},
+    turns::Idleness,
+};
 
 /// Looks each time when opencode has become idle and stays so, until shutdown.
 pub(crate) async fn run(door: Arc<Door>) {
@@ -27,10 +29,6 @@ pub(crate) async fn run(door: Arc<Door>) {
         }
     };
     door.shutdown.run_until_cancelled(work).await;
-}
-
-fn is_idle(door: &Door) -> bool {
-    door.turns.idleness() == Idleness::Idle && matches!(*door.passage.borrow(), Passage::Open { .. })
 }
 
 /// Waits until nothing has run for a while.
@@ -63,7 +61,7 @@ async fn busy(door: &Door) {
 
 /// What came of a look at opencode's memory.
 enum Recycled {
-    /// It was told to start anew.
+    /// It was started anew.
     Begun,
     /// It holds no more than it may, or cannot be told.
     NotNeeded,
@@ -71,8 +69,7 @@ enum Recycled {
     Later,
 }
 
-/// Tells opencode to start anew when it holds too much. Nothing is in flight and no terminal is open then, and
-/// what comes waits as at any start.
+/// Tells opencode to start anew when it holds too much.
 async fn recycle(door: &Arc<Door>) -> Recycled {
     let held = match door.link.memory().await {
         Ok(memory) => memory.opencode,
@@ -85,26 +82,16 @@ async fn recycle(door: &Arc<Door>) -> Recycled {
     if held <= door.config.memory_watermark {
         return Recycled::NotNeeded;
     }
-    let Some(_reserved) = door.admission.reserve(|_, _| true) else { return Recycled::Later };
-    if !is_idle(door) {
-        return Recycled::Later;
+    match restart(door, &boot_id, RestartCause::Memory).await {
+        Restarted::Begun => {}
+        Restarted::Refused => return Recycled::NotNeeded,
+        Restarted::Busy => return Recycled::Later,
     }
+    door.config.metrics.recycled.inc();
     tracing::info!(
         held,
         watermark = door.config.memory_watermark,
-        "opencode is idle and started anew for its memory"
+        "opencode was started anew for its memory"
     );
-    let restart = ServeCommand::Restart { boot_id: boot_id.clone(), cause: RestartCause::Memory };
-    if let Err(error) = door.link.command(restart).await {
-        tracing::warn!(%error, "opencode is not started anew");
-        return Recycled::NotNeeded;
-    }
-    door.config.metrics.recycled.inc();
-    let mut passage = door.passage.clone();
-    let over =
-        |passage: &Passage| !matches!(passage, Passage::Open { boot_id: open, .. } if *open == boot_id);
-    if timeout(ENDED, passage.wait_for(over)).await.is_err() {
-        tracing::warn!("opencode was told to start anew, and does not end");
-    }
     Recycled::Begun
 }

@@ -46,6 +46,10 @@ pub struct Metrics {
     pub(crate) disposed_directories: Counter,
     /// Starts of opencode for its memory.
     pub(crate) recycled: Counter,
+    /// Starts of opencode for a configuration that was changed.
+    pub(crate) reconfigured: Counter,
+    /// Requests for a directory whose configuration was changed that did not wait for such a start.
+    pub(crate) mendings_put_off: Counter,
     /// How long requests waited for opencode that came while it did not answer.
     pub(crate) start_waits: Histogram,
     /// The journal and its subscribers.
@@ -69,6 +73,8 @@ impl Default for Metrics {
             prewarmed: Counter::default(),
             disposed_directories: Counter::default(),
             recycled: Counter::default(),
+            reconfigured: Counter::default(),
+            mendings_put_off: Counter::default(),
             start_waits: Histogram::new(WAITS),
             journal: JournalMetrics::default(),
             turns: TurnMetrics::default(),
@@ -92,6 +98,16 @@ impl Metrics {
             &metrics.disposed_directories,
         );
         counter("recycled", "Starts of an idle opencode for its memory", &metrics.recycled);
+        counter(
+            "reconfigured",
+            "Starts of an idle opencode for a configuration that was changed",
+            &metrics.reconfigured,
+        );
+        counter(
+            "mendings_put_off",
+            "Requests for a directory with a changed configuration that a start could not precede",
+            &metrics.mendings_put_off,
+        );
         counter(
             "authentication_failures",
             "Requests without credentials or with wrong ones",

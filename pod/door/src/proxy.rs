@@ -21,6 +21,7 @@ use hyper::{
     upgrade::{self, OnUpgrade},
 };
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use percent_encoding::percent_decode;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -30,11 +31,13 @@ use crate::{
     admission::{Call, Refusal},
     auth::{TOKEN_PARAMETER, without_token},
     body::{Upload, UploadStalled},
+    broken::Question,
     class::{Class, classify},
     connections::Place,
     control, events,
     exchange::{self, Exchange},
     fence::{Stamp, StampError},
+    mend,
     passage::Passage,
     refusal::{DoorBody, full, refuse},
     turns,
@@ -157,12 +160,15 @@ async fn read(
     request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let (parts, body) = request.into_parts();
+    let directory = events::directory(door, &parts);
+    mend::before(door, &directory).await;
     let (way, mut sender) = connect(door).await?;
-    door.directories.touch(&way.boot_id, &events::directory(door, &parts));
+    door.directories.touch(&way.boot_id, &directory);
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
+    let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     match sender.send_request(Request::from_parts(outgoing, upload(door, body).boxed_unsync())).await {
-        Ok(answer) => Ok(passed(answer.map(|body| body.map_err(Into::into).boxed_unsync()))),
-        Err(error) => Err(unanswered(door, &way.boot_id, &error).await),
+        Ok(answer) => mend::heard(door, &question, answer).await.map(passed),
+        Err(error) => Err(unanswered(door, &question.boot_id, &error).await),
     }
 }
 
@@ -184,13 +190,14 @@ async fn change(
     } else {
         body.boxed_unsync()
     };
-    let (way, sender, call) = admitted(door, class, stamp.as_ref(), &parts).await?;
+    let directory = events::directory(door, &parts);
+    let (way, sender, call) = admitted(door, class, stamp.as_ref(), &directory).await?;
     let (call, abort) = turns::call::abort(door, class, &parts, call).await?;
     let turn =
         turns::call::Call::begin(door, class, &parts, &way.boot_id).map_err(turns::call::refuse_more)?;
     let body = turns::call::Watched::new(body, turn.as_ref()).boxed_unsync();
     let request = Request::from_parts(outgoing(parts, way.address, &door.upstream.get(), false), body);
-    exchange::carry(door, Exchange { sender, request, call, abort, turn, way }).await.map(passed)
+    exchange::carry(door, Exchange { sender, request, call, abort, turn, way, directory }).await.map(passed)
 }
 
 /// Passes on a request for a WebSocket, and its bytes after that.
@@ -202,15 +209,17 @@ async fn open_tunnel(
     let client = upgrade::on(&mut request);
     let place = request.extensions().get::<Place>().cloned();
     let (parts, body) = request.into_parts();
-    let (way, mut sender, call) = admitted(door, &Class::Tunnel, stamp.as_ref(), &parts).await?;
+    let directory = events::directory(door, &parts);
+    let (way, mut sender, call) = admitted(door, &Class::Tunnel, stamp.as_ref(), &directory).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
     let outgoing = Request::from_parts(outgoing, upload(door, body).boxed_unsync());
+    let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     let mut answer = match sender.send_request(outgoing).await {
         Ok(answer) => answer,
-        Err(error) => return Err(unanswered(door, &way.boot_id, &error).await),
+        Err(error) => return Err(unanswered(door, &question.boot_id, &error).await),
     };
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(passed(answer.map(|body| body.map_err(Into::into).boxed_unsync())));
+        return mend::heard(door, &question, answer).await.map(passed);
     }
     let tunnel = tunnel(client, upgrade::on(&mut answer));
     let shutdown = door.shutdown.clone();
@@ -231,14 +240,14 @@ async fn admitted(
     door: &Arc<Door>,
     class: &Class,
     stamp: Option<&Stamp>,
-    parts: &Parts,
+    directory: &str,
 ) -> Result<(Way, Sender<DoorBody>, Call), Response<DoorBody>> {
-    let directory = events::directory(door, parts);
+    mend::before(door, directory).await;
     loop {
         let (way, sender) = connect(door).await?;
-        match door.admission.admit(class, stamp, &directory) {
+        match door.admission.admit(class, stamp, directory) {
             Ok(call) => {
-                door.directories.touch(&way.boot_id, &directory);
+                door.directories.touch(&way.boot_id, directory);
                 return Ok((way, sender, call));
             }
             // What was reserved for may end this opencode.

@@ -13,6 +13,7 @@ use berth_wire::{
 };
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
@@ -261,6 +262,8 @@ impl Subscription<'_> {
             version: state.version.clone().unwrap_or_default(),
         }));
         let whole = self.found.as_ref() != Some(&state.boot_id);
+        let before = || state.last_exit().map_or(Timestamp::UNIX_EPOCH, |exit| exit.at);
+        self.door.mending.hears(&state.boot_id, (!whole).then(before));
         self.door.turns.hears(&self.door.journal, &state.boot_id, whole);
     }
 }

@@ -318,7 +318,10 @@ impl Life {
         healthy_for: Duration,
     ) -> Vec<Effect> {
         let mut effects = vec![Effect::Record { cause, failure }];
-        let asked_for = matches!(cause, ExitCause::Stopped | ExitCause::Recycled | ExitCause::NeverStarted);
+        let asked_for = matches!(
+            cause,
+            ExitCause::Stopped | ExitCause::Recycled | ExitCause::NeverStarted | ExitCause::Reconfigured
+        );
         if self.wanted != Wanted::Run {
             self.at = At::Stopped;
         } else if asked_for {
@@ -336,6 +339,7 @@ impl Life {
                 let cause = match cause {
                     RestartCause::Memory => ExitCause::Recycled,
                     RestartCause::NeverStarted => ExitCause::NeverStarted,
+                    RestartCause::Configuration => ExitCause::Reconfigured,
                 };
                 self.end(now, cause, None)
             }

@@ -24,6 +24,8 @@ pub enum RestartCause {
     Memory,
     /// It took a prompt and never began with it.
     NeverStarted,
+    /// It is idle, and a configuration file was changed that it could not use before.
+    Configuration,
 }
 
 /// What a supervisor may be asked to do.

@@ -75,7 +75,7 @@ pub(crate) fn exit(state: &watch::Sender<ServeState>, cause: ExitCause, failure:
 }
 
 fn log(exit: &Exit) {
-    if matches!(exit.cause, ExitCause::Stopped | ExitCause::Recycled) {
+    if matches!(exit.cause, ExitCause::Stopped | ExitCause::Recycled | ExitCause::Reconfigured) {
         tracing::info!(boot = exit.boot, end = %exit, "opencode was ended");
     } else {
         tracing::warn!(boot = exit.boot, end = %exit, "opencode ended");

@@ -62,6 +62,9 @@ impl fmt::Display for Exit {
             (ExitCause::NeverStarted, _) => {
                 write!(f, "opencode took a prompt and never began with it, and was started anew ({how})")
             }
+            (ExitCause::Reconfigured, _) => {
+                write!(f, "opencode was started anew because a configuration file was changed ({how})")
+            }
             (ExitCause::Wedged, _) => write!(f, "opencode did not answer and was ended ({how})"),
             (ExitCause::OutOfMemory, _) => {
                 write!(f, "opencode was killed because the memory of its container was used up ({how})")

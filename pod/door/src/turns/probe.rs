@@ -12,7 +12,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
 use super::{Evidence, Listed, Working};
-use crate::{Door, passage::Passage, upstream};
+use crate::{Door, broken::Question, mend, passage::Passage, upstream};
 
 /// Bound on one answer. An instance that has to boot first took 0.3 to 14 s (measured on opencode 1.18.33).
 const ANSWER: Duration = Duration::from_secs(20);
@@ -173,7 +173,9 @@ fn since(door: &Door) -> Timestamp {
 }
 
 async fn get<T: DeserializeOwned>(door: &Door, path: &str, directory: &str) -> Result<T, ProbeError> {
-    let Passage::Open { address, .. } = *door.passage.borrow() else { return Err(ProbeError::Silent) };
+    let passage = door.passage.borrow().clone();
+    let Passage::Open { address, boot_id } = passage else { return Err(ProbeError::Silent) };
+    let question = Question { boot_id, directory: directory.to_owned(), asked: Timestamp::now() };
     let separator = if path.contains('?') { '&' } else { '?' };
     let path = match directory {
         "" => path.to_owned(),
@@ -187,6 +189,7 @@ async fn get<T: DeserializeOwned>(door: &Door, path: &str, directory: &str) -> R
         let body = Limited::new(response.into_body(), BYTES).collect().await;
         let body = body.map_err(|_| ProbeError::Silent)?.to_bytes();
         if status != StatusCode::OK {
+            mend::note(door, &question, status, &body).await;
             return Err(ProbeError::Status(status));
         }
         serde_json::from_slice(&body).map_err(ProbeError::Shape)

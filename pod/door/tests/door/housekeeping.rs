@@ -15,7 +15,8 @@ use crate::{
     rig::{RunningDoor, until, within},
 };
 
-fn count(registry: &Registry, name: &str) -> u64 {
+/// A counter of a door.
+pub(crate) fn count(registry: &Registry, name: &str) -> u64 {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry).expect("metrics");
     let name = format!("berth_door_{name}_total ");

@@ -66,7 +66,11 @@ impl Sandbox {
     }
 
     pub(crate) async fn door(&self) -> RunningDoor {
-        let door = RunningDoor::start(self.supervisor.watch(), |_| {}).await;
+        self.door_with(|_| {}).await
+    }
+
+    pub(crate) async fn door_with(&self, change: impl FnOnce(&mut berth_door::DoorConfig)) -> RunningDoor {
+        let door = RunningDoor::start_at(self.supervisor.link(), change).await;
         self.supervisor.ready(START).await.expect("an opencode that answers");
         door.ready().await;
         door

@@ -6,8 +6,10 @@ use std::{
     time::Duration,
 };
 
+use berth_door::Metrics;
 use berth_opencode::ids;
 use berth_testkit::{ModelLog, ScriptedModel, provider_config};
+use prometheus_client::registry::Registry;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use tokio::{
@@ -23,6 +25,7 @@ use crate::{
 
 mod aborts;
 mod faults;
+mod mended;
 mod real;
 
 /// Bound on a turn, on a machine that does other things too.
@@ -34,6 +37,7 @@ struct Rig {
     door: RunningDoor,
     model: ModelLog,
     directories: AtomicUsize,
+    counters: Registry,
     _model: JoinSet<()>,
     _guard: DropGuard,
 }
@@ -56,9 +60,19 @@ impl Rig {
         let stop = shutdown.clone();
         tasks.spawn(async move { model.run(stop).await.expect("the model runs") });
         let sandbox = Sandbox::with(&configuration).await;
-        let door = sandbox.door().await;
+        let mut counters = Registry::default();
+        let metrics = Metrics::register(&mut counters);
+        let door = sandbox.door_with(|config| config.metrics = metrics).await;
         let directories = AtomicUsize::new(0);
-        Self { sandbox, door, model: log, directories, _model: tasks, _guard: shutdown.drop_guard() }
+        Self {
+            sandbox,
+            door,
+            model: log,
+            directories,
+            counters,
+            _model: tasks,
+            _guard: shutdown.drop_guard(),
+        }
     }
 
     async fn stop(self) {

@@ -153,9 +153,11 @@ fn a_start_fails_by_its_end_its_silence_or_its_version() {
 
 #[test]
 fn a_restart_is_of_the_run_that_is_meant_and_has_no_pause() {
-    for (wanted, cause) in
-        [(RestartCause::Memory, ExitCause::Recycled), (RestartCause::NeverStarted, ExitCause::NeverStarted)]
-    {
+    for (wanted, cause) in [
+        (RestartCause::Memory, ExitCause::Recycled),
+        (RestartCause::NeverStarted, ExitCause::NeverStarted),
+        (RestartCause::Configuration, ExitCause::Reconfigured),
+    ] {
         let mut told = Told::begin();
         let boot_id = told.ready();
         assert_eq!(told.step(restart("another", wanted)), []);

@@ -201,9 +201,11 @@ async fn commands_stop_start_and_restart() {
     assert!(!lives(first.pid.unwrap()));
     link.command(ServeCommand::Start).await.unwrap();
     let mut before = until_state(&supervisor, "start", |state| state.phase == ServePhase::Ready).await;
-    for (cause, seen) in
-        [(RestartCause::Memory, ExitCause::Recycled), (RestartCause::NeverStarted, ExitCause::NeverStarted)]
-    {
+    for (cause, seen) in [
+        (RestartCause::Memory, ExitCause::Recycled),
+        (RestartCause::NeverStarted, ExitCause::NeverStarted),
+        (RestartCause::Configuration, ExitCause::Reconfigured),
+    ] {
         let restart = |boot_id: &str| ServeCommand::Restart { boot_id: boot_id.to_owned(), cause };
         link.command(restart(&first.boot_id)).await.unwrap();
         link.command(restart(&before.boot_id)).await.unwrap();

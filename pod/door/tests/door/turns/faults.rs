@@ -1,7 +1,10 @@
 //! What a real opencode does not do on demand, by a fake one.
 
-use berth_serve::{ServePhase, ServeState};
+use std::os::unix::fs::PermissionsExt;
+
+use berth_serve::{ServeConfig, ServePhase, ServeState, Supervisor};
 use berth_testkit::fake_serve::{FakeControl, FakeServe, FakeServeConfig, Fault, TurnFault};
+use berth_wire::door::ExitCause;
 use tokio::sync::watch;
 
 use super::*;
@@ -90,6 +93,55 @@ async fn ends(fault: TurnFault, expected: &[&str]) {
 #[tokio::test]
 async fn a_prompt_that_never_starts() {
     ends(TurnFault::NeverStarts, &["admitted", "ended never_started"]).await;
+}
+
+#[tokio::test]
+async fn an_opencode_that_never_begins_is_started_anew_by_its_supervisor() {
+    let config = FakeServeConfig { password: Some(INTERNAL.into()), ..FakeServeConfig::default() };
+    let fake = FakeServe::bind("127.0.0.1:0".parse().expect("an address"), config).await.expect("a fake");
+    let (control, address) = (fake.control(), fake.address());
+    let shutdown = CancellationToken::new();
+    let (stop, _guard) = (shutdown.clone(), shutdown.drop_guard());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { fake.run(stop).await.expect("the fake runs") });
+    // The process says where the fake answers, so what it answers outlives each run.
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("opencode");
+    let script = format!("#!/bin/sh\necho 'opencode server listening on http://{address}'\nexec sleep 600\n");
+    std::fs::write(&program, script).expect("a program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let path = ("PATH".into(), "/usr/bin:/bin".into());
+    let config =
+        ServeConfig::new(program, directory.path(), directory.path().join("data"), INTERNAL.into(), [path]);
+    let supervisor = Supervisor::start(config).await.expect("a supervisor");
+    let door = RunningDoor::start_at(supervisor.link(), |config| config.start_bound = Duration::from_secs(2));
+    let door = door.await;
+    supervisor.ready(LONG).await.expect("an opencode that answers");
+    door.ready().await;
+
+    let mut events = door.events("/global/event", None).await;
+    let session = json_of(door.post("/session").json(&json!({}))).await;
+    let path = format!("/session/{}/prompt_async", session["id"].as_str().expect("an id"));
+    let prompt = async || {
+        let id = ids::message_id();
+        let answer = door.post(&path).json(&scripted(&id, "hello")).send().await.expect("an answer");
+        assert_eq!(answer.status(), 204);
+        id
+    };
+    control.spoil_once(Fault::Turn(TurnFault::NeverStarts));
+    let id = prompt().await;
+    let seen = turn(&mut events, &id, "ended").await;
+    assert_eq!(outcome(&seen), "never_started", "{}", story(&seen));
+    let exited = until(&mut events, "end", |event| event["type"] == "berth.serve.exited").await;
+    assert_eq!(exited.last().expect("an end")["properties"]["cause"], "NeverStarted");
+    control.mend();
+    let id = prompt().await;
+    let seen = turn(&mut events, &id, "ended").await;
+    assert_eq!(outcome(&seen), "idle", "{}", story(&seen));
+    let state = supervisor.watch().borrow().clone();
+    assert_eq!((state.boot, state.last_exit().map(|exit| exit.cause)), (2, Some(ExitCause::NeverStarted)));
+    door.stop().await;
+    supervisor.stop().await;
 }
 
 #[tokio::test]
