@@ -11,8 +11,8 @@ use std::{
 
 use secrecy::SecretString;
 
-/// Bytes of a password file; longer ones are refused.
-const PASSWORD_MAX: u64 = 4096;
+/// Bytes of a password file; longer ones are refused. As many as the door takes.
+const PASSWORD_MAX: u64 = 1024;
 
 /// Where opencode finds its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,8 @@ pub enum Inherit {
 pub enum Password {
     /// This one.
     Known(SecretString),
-    /// What this file holds at each start, without white space at its ends.
+    /// What this file holds at each start: 1 to 1,024 bytes of UTF-8, where line ends at the end do not count. The
+    /// door reads the same file in the same way.
     File(PathBuf),
 }
 
@@ -57,7 +58,7 @@ fn read_password(path: &Path) -> io::Result<SecretString> {
     use io::Read;
     let mut text = String::new();
     std::fs::File::open(path)?.take(PASSWORD_MAX + 1).read_to_string(&mut text)?;
-    let password = text.trim();
+    let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() || text.len() as u64 > PASSWORD_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty or too long"));
     }
@@ -190,4 +191,33 @@ impl Default for Timings {
 /// File in the data directory that opencode's output goes to.
 pub fn log_file(data: &Path) -> PathBuf {
     data.join("opencode.log")
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    #[test]
+    fn a_password_file_is_read_as_the_door_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        let longest = "x".repeat(1024);
+        for (text, password) in [
+            ("one", Some("one")),
+            ("one\r\n\n", Some("one")),
+            (" one\t\n", Some(" one\t")),
+            (longest.as_str(), Some(longest.as_str())),
+            ("\n", None),
+            ("", None),
+            (&"x".repeat(1025), None),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let read = Password::File(file.clone()).read().ok();
+            assert_eq!(read.as_ref().map(ExposeSecret::expose_secret), password, "{text:?}");
+        }
+        std::fs::write(&file, b"\xff").unwrap();
+        assert!(Password::File(file).read().is_err());
+    }
 }
