@@ -4,15 +4,19 @@
 //! directory gets another one, and so does a new directory at the same path. Nobody's processes are ended but those
 //! of this very directory.
 
-use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+};
 
 use uuid::Uuid;
 
 /// The identity of `data`, made on first use.
 pub(crate) fn of(data: &Path) -> io::Result<String> {
     let file = data.join("serve-id");
-    let kept = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<Uuid>().ok());
-    let id = match kept {
+    let id = match kept(&file) {
         Some(id) => id,
         None => create(&file)?,
     };
@@ -20,9 +24,23 @@ pub(crate) fn of(data: &Path) -> io::Result<String> {
     Ok(format!("{}-{:x}-{:x}", id.simple(), metadata.dev(), metadata.ino()))
 }
 
+/// The agent may have put anything there: no pipe is waited for, and no long file is read.
+fn kept(file: &Path) -> Option<Uuid> {
+    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(file).ok()?;
+    let mut text = String::new();
+    file.take(64).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Takes the place of what is there as a whole: a supervisor that is killed meanwhile leaves no half of it.
 fn create(file: &Path) -> io::Result<Uuid> {
-    let id = Uuid::new_v4();
-    fs::write(file, id.to_string())?;
+    let (id, new) = (Uuid::new_v4(), file.with_added_extension("new"));
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    io::Write::write_all(&mut fs::File::create_new(&new)?, id.to_string().as_bytes())?;
+    fs::rename(&new, file)?;
     Ok(id)
 }
 
@@ -42,5 +60,18 @@ mod tests {
         assert_ne!(of(&copy).unwrap(), id);
         fs::write(one.join("serve-id"), "garbage").unwrap();
         assert_ne!(of(&one).unwrap(), id);
+    }
+
+    #[test]
+    fn a_pipe_and_a_file_without_an_end_are_replaced() {
+        let data = tempfile::tempdir().unwrap();
+        let file = data.path().join("serve-id");
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let id = of(data.path()).unwrap();
+        assert_eq!(of(data.path()).unwrap(), id);
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        let id = of(data.path()).unwrap();
+        assert_eq!(of(data.path()).unwrap(), id);
     }
 }

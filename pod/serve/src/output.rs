@@ -66,18 +66,21 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 struct Inner {
-    file: LogFile,
+    /// None when it cannot be opened: opencode runs all the same.
+    file: Option<LogFile>,
     tail: VecDeque<String>,
     tail_bytes: usize,
     write_failed: bool,
 }
 
 impl Output {
-    /// Output that is appended to the file at `path`.
-    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        let file = LogFile::open(path, FILE_MAX)?;
-        let inner = Inner { file, tail: VecDeque::new(), tail_bytes: 0, write_failed: false };
-        Ok(Self { inner: Arc::new(Mutex::new(inner)), address: watch::Sender::new(None) })
+    /// Output that is appended to the file at `path`, if that can be written.
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let file = LogFile::open(path, FILE_MAX).inspect_err(|error| {
+            tracing::warn!(%error, "opencode's output cannot be kept in its file");
+        });
+        let inner = Inner { file: file.ok(), tail: VecDeque::new(), tail_bytes: 0, write_failed: false };
+        Self { inner: Arc::new(Mutex::new(inner)), address: watch::Sender::new(None) }
     }
 
     /// Waits for the line that says where opencode listens; for ever when it never comes.
@@ -118,7 +121,7 @@ impl Output {
             self.address.send_replace(Some(address));
         }
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = inner.file.write_line(line)
+        if let Some(Err(error)) = inner.file.as_mut().map(|file| file.write_line(line))
             && !std::mem::replace(&mut inner.write_failed, true)
         {
             tracing::warn!(%error, "opencode's output cannot be written to its file");
@@ -169,8 +172,9 @@ impl LogFile {
     }
 }
 
+/// The agent may have put something else there: a pipe that nobody reads is an error and no wait.
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(nix::libc::O_NONBLOCK).open(path)
 }
 
 #[cfg(test)]
@@ -209,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn output_is_kept_within_its_bounds() {
         let directory = tempfile::tempdir().unwrap();
-        let output = Output::open(directory.path().join("log")).unwrap();
+        let output = Output::open(directory.path().join("log"));
         let mut bytes = b"opencode server listening on http://127.0.0.1:7\n\xff\xfe broken utf-8\n".to_vec();
         bytes.extend("é".repeat(40_000).into_bytes());
         bytes.extend((0..200).flat_map(|n| format!("\nline {n}").into_bytes()));

@@ -57,7 +57,7 @@ impl Process {
     /// Spawns opencode on a free port of the loopback interface. Its own `--port 0` is no choice: it takes port 4096
     /// when that is free (measured on opencode 1.18.33).
     pub(crate) fn spawn(config: &ServeConfig, password: &SecretString, marks: Marks<'_>) -> io::Result<Self> {
-        let output = Output::open(log_file(&config.data))?;
+        let output = Output::open(log_file(&config.data));
         let port = config.port.map_or_else(free_port, Ok)?;
         let mut child = Command::new(&config.program)
             .args(["serve", "--hostname", "127.0.0.1", "--port", &port.to_string()])

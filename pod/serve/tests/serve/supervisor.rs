@@ -189,6 +189,22 @@ async fn what_cannot_be_started_says_so() {
 }
 
 #[tokio::test]
+async fn a_log_file_that_cannot_be_written_keeps_nothing_from_starting() {
+    let bench = Bench::new("1.18.33").await;
+    let file = berth_serve::log_file(&bench.data());
+    std::fs::create_dir_all(&file).unwrap();
+    let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
+    supervisor.ready(BOUND).await.unwrap();
+    supervisor.stop().await;
+    // Nobody reads it: opening and writing must not wait for somebody.
+    std::fs::remove_dir(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
+    supervisor.ready(BOUND).await.unwrap();
+    supervisor.stop().await;
+}
+
+#[tokio::test]
 async fn commands_stop_start_and_restart() {
     let bench = Bench::new("1.18.33").await;
     let supervisor = Supervisor::start(bench.config(&format!("{LISTENS}; exec sleep 600"))).await.unwrap();
