@@ -75,7 +75,8 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// A run begins.
     pub(crate) fn begin(&mut self, count: Option<u64>) {
-        self.told = count.unwrap_or_default();
+        // What cannot be read now is no reason to take all earlier kills for new ones later.
+        self.told = count.unwrap_or(self.told);
         self.seen = self.told;
     }
 
@@ -167,6 +168,8 @@ mod tests {
         ledger.begin(None);
         ledger.seen(None);
         assert_eq!((ledger.answered(), ledger.ended(None, true)), (0, (false, 0)));
+        ledger.begin(None);
+        assert_eq!(ledger.ended(Some(12), true), (false, 0), "all of them were told before");
     }
 
     proptest! {
