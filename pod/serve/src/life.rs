@@ -90,6 +90,8 @@ pub(crate) enum Effect {
     Terminate,
     /// SIGKILL.
     Kill,
+    /// Tell that it was killed and is not gone: nothing is started beside it.
+    Hangs,
     /// Tell how the run ended, and end what is left of it.
     Record {
         /// What ended it.
@@ -284,6 +286,7 @@ impl Life {
             At::Ending { cause, due: Due::Nothing, healthy_for, .. } if self.is_ending() => {
                 self.gone(now, cause, None, healthy_for)
             }
+            At::Ending { due: Due::Nothing, .. } => vec![Effect::Hangs],
             _ => Vec::new(),
         }
     }

@@ -242,6 +242,9 @@ impl Runner {
                 Effect::Check => self.check().await,
                 Effect::Terminate => self.signal(Signal::SIGTERM),
                 Effect::Kill => self.signal(Signal::SIGKILL),
+                Effect::Hangs => {
+                    tracing::error!("opencode was killed and does not go: nothing is started beside it");
+                }
                 Effect::Record { cause, failure } => {
                     let end = self.end.take().unwrap_or_default();
                     self.prepared.metrics.exits.get_or_create(&cause.into()).inc();

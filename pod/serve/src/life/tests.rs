@@ -215,7 +215,7 @@ fn nothing_is_started_beside_one_that_hangs_in_the_kernel_but_a_shutdown_goes_on
     let boot_id = told.ready();
     told.step(restart(&boot_id, RestartCause::Memory));
     assert_eq!(told.tick(), [Effect::Kill]);
-    assert_eq!(told.tick(), []);
+    assert_eq!(told.tick(), [Effect::Hangs]);
     assert_eq!(told.life.deadline(), None);
     assert_eq!(told.step(Input::Shutdown), [record(ExitCause::Recycled)]);
     assert!(told.life.is_over());
@@ -260,7 +260,7 @@ proptest! {
                         (alive, spawned) = (true, spawned + 1);
                         effects.extend(life.step(now, Input::Spawned { boot_id: format!("run{spawned}") }));
                     }
-                    Effect::Terminate | Effect::Kill => prop_assert!(alive),
+                    Effect::Terminate | Effect::Kill | Effect::Hangs => prop_assert!(alive),
                     Effect::Check => {}
                     Effect::Record { .. } => {
                         recorded += 1;
