@@ -40,8 +40,8 @@ pub enum SseError {
     },
 }
 
-/// Reads events from a stream of bytes. Frames without data are skipped; a comment, an event or any other bytes
-/// all count as a sign of life for [`SseReader::next`]'s callers, who bound the time between events themselves.
+/// Reads events from a stream of bytes. Frames without data, comments among them, are skipped and are no sign of life:
+/// callers of [`SseReader::next`] bound the time between events themselves.
 pub struct SseReader {
     events: SseByteStream<Bounded>,
 }
