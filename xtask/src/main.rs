@@ -8,6 +8,7 @@
     reason = "a tool for developers talks on their terminal"
 )]
 
+mod bench;
 mod check;
 mod fuzz;
 mod pod;
@@ -76,12 +77,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Task::Check { steps } => Ok(check::run(&workspace, &steps)),
         Task::Test { soak } => test::run(&workspace, soak),
-        Task::Bench { filter, write } => {
-            let sdk = tools::opencode_sdk(&workspace)?.display().to_string();
-            let bench = ["run", "--quiet", "--release", "--package", "berth-bench", "--", "--sdk", &sdk];
-            let write: &[&str] = if write { &["--write", "docs/benchmarks.md"] } else { &[] };
-            run_cargo(&workspace, bench.iter().chain(write).copied().chain(filter.as_deref()))
-        }
+        Task::Bench { filter, write } => bench::run(&workspace, filter.as_deref(), write),
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Task::PodBinaries => pod::build(&workspace),
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     process::{ExitCode, Stdio},
 };
 
@@ -21,24 +22,30 @@ const PT_INTERP: u32 = 3;
 
 /// Builds them all, and prints one line for each.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    for program in programs(workspace)? {
+        println!("{}: {} KiB, static", program.display(), fs::metadata(&program)?.len() / 1024);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds them all, and gives their paths.
+pub(crate) fn programs(workspace: &Workspace) -> anyhow::Result<Vec<PathBuf>> {
     let mut cargo = workspace.command(&workspace.cargo);
     cargo.args(["build", "--profile", "pod", "--target", TARGET, "--bins"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
     let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;
-    if !output.status.success() {
-        return Ok(ExitCode::FAILURE);
-    }
+    ensure!(output.status.success(), "{}: {}", shown(&cargo), output.status);
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
-    let programs: Vec<String> = messages.lines().filter_map(program).collect();
+    let programs: Vec<PathBuf> = messages.lines().filter_map(program).map(Into::into).collect();
     ensure!(programs.len() >= PACKAGES.len(), "{} built {} programs", shown(&cargo), programs.len());
-    for program in programs {
-        let bytes = fs::read(&program).with_context(|| program.clone())?;
-        let is_static = is_static(&bytes).with_context(|| format!("{program} is no program of 64 bits"))?;
-        ensure!(is_static, "{program} wants a dynamic linker");
-        println!("{program}: {} KiB, static", bytes.len() / 1024);
+    for path in &programs {
+        let shown = path.display();
+        let bytes = fs::read(path).with_context(|| shown.to_string())?;
+        let is_static = is_static(&bytes).with_context(|| format!("{shown} is no program of 64 bits"))?;
+        ensure!(is_static, "{shown} wants a dynamic linker");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(programs)
 }
 
 /// The program that one of cargo's messages tells of.

@@ -12,6 +12,7 @@ mod measure;
 mod node;
 mod opencode;
 mod page;
+mod pod;
 mod server;
 mod sse;
 mod turn;
@@ -20,10 +21,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use serde::Serialize;
 
-use crate::measure::{Benchmark, Figures, Setting, measure};
+use crate::{
+    measure::{Benchmark, Figures, Setting, measure},
+    pod::Programs,
+};
 
-/// Every benchmark.
+/// Every benchmark of code in this process; [`pod::BENCHMARKS`] are those of programs.
 const BENCHMARKS: &[Benchmark] = &[sse::READER, opencode::READER, opencode::TRANSLATOR];
 
 /// Runs the benchmarks.
@@ -35,32 +40,84 @@ struct Arguments {
     /// Where opencode's SDK is installed.
     #[arg(long)]
     sdk: Option<PathBuf>,
+    /// Where the pod's programs are; their benchmarks are left out when it is not said.
+    #[arg(long, requires_all = ["opencode", "config_home"])]
+    pod: Option<PathBuf>,
+    /// opencode's binary.
+    #[arg(long)]
+    opencode: Option<PathBuf>,
+    /// A configuration directory that opencode need not complete.
+    #[arg(long)]
+    config_home: Option<PathBuf>,
     /// Also writes the page with the figures to this file.
     #[arg(long)]
     write: Option<PathBuf>,
 }
 
+/// All results.
+#[derive(Debug, Serialize)]
+struct Results {
+    loops: Vec<Figures>,
+    pod: Vec<pod::Figure>,
+}
+
 fn main() -> anyhow::Result<()> {
-    let Arguments { filter, sdk, write } = Arguments::parse();
-    let (filter, setting) = (filter.unwrap_or_default(), Setting { sdk });
-    let figures: Vec<Figures> = BENCHMARKS
+    let arguments = Arguments::parse();
+    let filter = arguments.filter.clone().unwrap_or_default();
+    let (write, programs) = (arguments.write.clone(), programs(&arguments));
+    let setting = Setting { sdk: arguments.sdk };
+    let loops: Vec<Figures> = BENCHMARKS
         .iter()
         .filter(|benchmark| benchmark.name.contains(&filter))
         .map(|benchmark| measure(benchmark, &setting))
         .collect::<Result<_, _>>()?;
-    if figures.is_empty() {
-        bail!("no benchmark's name contains {filter:?}");
+    let mut pod = Vec::new();
+    for benchmark in pod::BENCHMARKS.iter().filter(|benchmark| benchmark.name.contains(&filter)) {
+        if let Some(programs) = &programs {
+            eprintln!("{} ...", benchmark.name);
+            pod.extend(benchmark.run(programs).context(benchmark.name)?);
+        }
     }
-    print(&figures);
-    println!("{}", serde_json::to_string_pretty(&figures)?);
+    if loops.is_empty() && pod.is_empty() {
+        bail!("no benchmark's name contains {filter:?}, or its programs are missing");
+    }
+    let results = Results { loops, pod };
+    print(&results);
+    println!("{}", serde_json::to_string_pretty(&results)?);
     if let Some(path) = write {
-        std::fs::write(&path, page::render(&figures, &page::Machine::this()?))
+        std::fs::write(&path, page::render(&results, &page::Machine::this()?))
             .with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-fn print(figures: &[Figures]) {
+fn programs(arguments: &Arguments) -> Option<Programs> {
+    let pod = arguments.pod.as_ref()?;
+    Some(Programs {
+        supervisor: pod.join("berth-supervisor"),
+        sidecar: pod.join("berth-sidecar"),
+        opencode: arguments.opencode.clone()?,
+        config_home: arguments.config_home.clone()?,
+    })
+}
+
+fn print(Results { loops, pod }: &Results) {
+    if !loops.is_empty() {
+        print_loops(loops);
+    }
+    if !pod.is_empty() {
+        eprintln!(
+            "{:<28} {:>12} {:>10} {:>10} {:>10}  bound",
+            "figure", "unit", "baseline", "ours", "compared"
+        );
+    }
+    for figure in pod {
+        let [unit, baseline, ours, compared, bound] = figure.cells();
+        eprintln!("{:<28} {unit:>12} {baseline:>10} {ours:>10} {compared:>10}  {bound}", figure.name);
+    }
+}
+
+fn print_loops(figures: &[Figures]) {
     eprintln!(
         "{:<18} {:>6} {:>12} {:>10} {:>12} {:>12} {:>6}  baseline",
         "benchmark", "items", "items/s", "ns/item", "allocs/item", "baseline ns", "ratio"

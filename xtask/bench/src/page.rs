@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, process::Command};
 
 use anyhow::Context;
 
-use crate::measure::Figures;
+use crate::{Results, measure::Figures, pod};
 
 /// Where and when the figures were taken.
 pub(crate) struct Machine {
@@ -33,12 +33,18 @@ impl Machine {
 
 const HEAD: &str = "# Benchmarks
 
-Written by `cargo xtask bench --write`. Each benchmark times its baseline in turn with its subject, 31 times, and takes \
+Written by `cargo xtask bench --write`.
+";
+
+const LOOPS: &str = "
+## Loops
+
+Each benchmark times its baseline in turn with its subject, 31 times, and takes \
 medians: the ratio (subject over baseline, below 1 is faster) is what can be compared between machines and commits. \
 Allocations are those of the subject's thread in one pass.
 ";
 
-const TAIL: &str = "
+const LOOPS_TAIL: &str = "
 - **sse-reader**: the reader of event streams, from memory. The baseline only splits the same bytes into lines and owns them.
 - **opencode-events**: the client subscribes over HTTP on loopback to a turn of 5,000 deltas, as opencode 1.18.33 sends \
   it, and gives each event out in its type. The baseline does the same with opencode's own SDK (`@opencode-ai/sdk`), \
@@ -48,12 +54,55 @@ const TAIL: &str = "
   turn's end. The baseline is the same as before, and does not do that.
 ";
 
+const POD: &str = "
+## The pod
+
+The two programs of a pod, static as `make pod` builds them and each in a process of its own, with opencode 1.18.33 and \
+the scripted model, on one machine. *Baseline* is the same work with opencode itself, without the door; the two take turns, and \
+what is compared is the median of the pairs. While opencode is measured itself, the door is closed: opencode has one \
+subscriber either way.
+
+";
+
+const POD_TAIL: &str = "
+- **turn-wall**: from the prompt to `session.idle`, of a turn of 5,000 deltas at full speed, as a subscriber of \
+  `/global/event` sees it.
+- **turn-cpu**: processor time of the sidecar over these turns, against opencode's own (the baseline).
+- **first-delta**: from the prompt to its first delta, in a warm session.
+- **sidecar-memory-\\*, supervisor-memory**: resident; the sidecar's right after its start, after a turn of 5,000 deltas \
+  which its journal holds, and after a minute of idleness.
+- **idle-cpu**: of both programs together, over a minute, with one subscriber. The baseline is opencode's own.
+- **requests-\\***: `GET /global/health` over 1 and 16 connections that are kept.
+- **download, upload**: 1 GiB between a client and an upstream that do nothing else, on threads of their own; \
+  **transfer-memory-peak** is the most that the sidecar held meanwhile, against what it held before.
+- **journal-\\***: 90 s of a load, with one subscriber. *design*: 20 sessions stream 50 deltas a second each, and a \
+  command prints 100 KB/s. *chatty*: 20 such commands. *held* is how far back a cursor reaches, *ring* what the \
+  journal counts for its bound of 32 MiB.
+";
+
 /// The page.
-pub(crate) fn render(figures: &[Figures], machine: &Machine) -> String {
+pub(crate) fn render(results: &Results, machine: &Machine) -> String {
     let mut page = HEAD.to_owned();
     let Machine { processor, cores, node, date } = machine;
     // Writing to a string cannot fail.
-    let _ = writeln!(page, "\nTaken on {date}: {processor}, {cores} cores, Linux, node {node}.\n");
+    let _ = writeln!(page, "\nTaken on {date}: {processor}, {cores} cores, Linux, node {node}.");
+    render_loops(&mut page, &results.loops);
+    render_pod(&mut page, &results.pod);
+    page
+}
+
+fn render_pod(page: &mut String, figures: &[pod::Figure]) {
+    page.push_str(POD);
+    page.push_str("| figure | unit | baseline | ours | compared | bound |\n|---|---|--:|--:|--:|---|\n");
+    for figure in figures {
+        let _ = writeln!(page, "| {} | {} |", figure.name, figure.cells().join(" | "));
+    }
+    page.push_str(POD_TAIL);
+}
+
+fn render_loops(page: &mut String, figures: &[Figures]) {
+    page.push_str(LOOPS);
+    page.push('\n');
     page.push_str(
         "| benchmark | events | events/s | ns/event | allocations/event | baseline ns/event | ratio |\n",
     );
@@ -71,6 +120,25 @@ pub(crate) fn render(figures: &[Figures], machine: &Machine) -> String {
             row.ratio
         );
     }
-    page.push_str(TAIL);
-    page
+    page.push_str(LOOPS_TAIL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_a_row_for_each_figure() {
+        let results =
+            Results { loops: Vec::new(), pod: vec![pod::Figure::plain("memory", "MiB", 2.5).at_most(30.0)] };
+        let machine = Machine {
+            processor: "P".to_owned(),
+            cores: 2,
+            node: "v20".to_owned(),
+            date: "2026-11-30".to_owned(),
+        };
+        let page = render(&results, &machine);
+        assert!(page.contains("Taken on 2026-11-30: P, 2 cores, Linux, node v20."), "{page}");
+        assert!(page.contains("| memory | MiB | - | 2.50 | - | at most 30: kept |\n"), "{page}");
+    }
 }

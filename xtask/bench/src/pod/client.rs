@@ -1,0 +1,118 @@
+//! A client of opencode, directly or through the door: the same code for both. IO.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use berth_wire::sse::SseReader;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+/// Longest wait for an event of a turn.
+const EVENT_BOUND: Duration = Duration::from_mins(1);
+
+/// After a subscription, until its stream misses nothing: opencode may lose events right after its first one.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A way to opencode.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    address: SocketAddr,
+    password: String,
+    client: reqwest::Client,
+}
+
+/// What a turn took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    /// From the prompt to its first delta, in milliseconds.
+    pub(crate) first_delta: f64,
+    /// From the prompt to the end, in milliseconds.
+    pub(crate) whole: f64,
+    /// Deltas that were seen.
+    pub(crate) deltas: usize,
+}
+
+impl Way {
+    /// A way with connections that are kept.
+    pub(crate) fn new(address: SocketAddr, password: &str) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy();
+        Ok(Self { address, password: password.to_owned(), client: client.build()? })
+    }
+
+    /// A GET.
+    pub(crate) fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        let url = format!("http://{}{path}", self.address);
+        self.client.get(url).basic_auth("opencode", Some(&self.password))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
+        let url = format!("http://{}{path}", self.address);
+        self.client.post(url).basic_auth("opencode", Some(&self.password)).json(body)
+    }
+
+    /// A GET of JSON.
+    pub(crate) async fn json(&self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.get(path).timeout(EVENT_BOUND).send().await?.error_for_status()?;
+        Ok(answer.json().await?)
+    }
+
+    /// A new session. It has a title, so opencode asks no model for one.
+    pub(crate) async fn session(&self) -> anyhow::Result<String> {
+        let answer = self.post("/session", &json!({ "title": "a benchmark" })).timeout(EVENT_BOUND);
+        let session: Value = answer.send().await?.error_for_status()?.json().await?;
+        session["id"].as_str().map(ToOwned::to_owned).context("a session without an id")
+    }
+
+    /// Subscribes to all events.
+    pub(crate) async fn subscribe(&self) -> anyhow::Result<SseReader> {
+        let answer = self.get("/global/event").send().await?.error_for_status()?;
+        let mut events = SseReader::new(answer.bytes_stream());
+        next(&mut events).await.context("no first event")?;
+        sleep(SETTLE).await;
+        Ok(events)
+    }
+
+    /// Prompts, and reads until the session is idle again.
+    pub(crate) async fn turn(
+        &self,
+        events: &mut SseReader,
+        session: &str,
+        prompt: &str,
+    ) -> anyhow::Result<Turn> {
+        let body = json!({ "parts": [{ "type": "text", "text": prompt }] });
+        let request = self.post(&format!("/session/{session}/prompt_async"), &body).timeout(EVENT_BOUND);
+        let begun = Instant::now();
+        let sent = async { request.send().await?.error_for_status().map_err(anyhow::Error::from) };
+        let (sent, turn) = tokio::join!(sent, watch(events, session, begun));
+        sent.context("the prompt was refused")?;
+        turn
+    }
+}
+
+async fn next(events: &mut SseReader) -> anyhow::Result<String> {
+    let event = timeout(EVENT_BOUND, events.next()).await.context("no event in time")?;
+    Ok(event.context("the stream ended")??.data)
+}
+
+async fn watch(events: &mut SseReader, session: &str, begun: Instant) -> anyhow::Result<Turn> {
+    let elapsed = || begun.elapsed().as_secs_f64() * 1e3;
+    let (mut first_delta, mut deltas) = (None, 0);
+    loop {
+        let data = next(events).await?;
+        if !data.contains(session) {
+            continue;
+        }
+        if data.contains(r#""type":"message.part.delta""#) {
+            first_delta.get_or_insert_with(elapsed);
+            deltas += 1;
+        } else if data.contains(r#""type":"session.idle""#) {
+            let first_delta = first_delta.context("the turn ended without a delta")?;
+            return Ok(Turn { first_delta, whole: elapsed(), deltas });
+        } else {
+            ensure!(!data.contains(r#""type":"session.error""#), "the turn failed: {data}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Runs the benchmarks of `xtask/bench`, with the programs and files that they want.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::{
+    pod,
+    process::{capture, run_cargo},
+    tools,
+    workspace::Workspace,
+};
+
+/// What the benchmarks of the pod's programs are called, all of them and no other.
+const OF_POD: &str = "pod-";
+
+/// Where the figures are kept.
+const PAGE: &str = "docs/benchmarks.md";
+
+/// Runs those whose name contains `filter`, or all.
+pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, write: bool) -> anyhow::Result<ExitCode> {
+    let mut arguments: Vec<String> =
+        ["run", "--quiet", "--release", "--package", "berth-bench", "--"].map(str::to_owned).to_vec();
+    let names_pod = filter.is_some_and(|filter| filter.starts_with(OF_POD));
+    if !names_pod {
+        arguments.extend(["--sdk".to_owned(), tools::opencode_sdk(workspace)?.display().to_string()]);
+    }
+    if names_pod || filter.is_none() {
+        arguments.extend(of_pod(workspace)?);
+    }
+    if write {
+        arguments.extend(["--write".to_owned(), PAGE.to_owned()]);
+    }
+    arguments.extend(filter.map(str::to_owned));
+    run_cargo(workspace, arguments.iter().map(String::as_str))
+}
+
+/// Builds the pod's programs and fetches opencode.
+fn of_pod(workspace: &Workspace) -> anyhow::Result<[String; 6]> {
+    let programs = pod::programs(workspace)?;
+    let folder =
+        programs.first().and_then(|program| program.parent()).context("programs without a folder")?;
+    let opencode = capture(&mut workspace.command("deploy/opencode/install.sh"))?;
+    let config_home = workspace.cache.join("opencode").join(version(workspace)?).join("config");
+    Ok([
+        "--pod".to_owned(),
+        folder.display().to_string(),
+        "--opencode".to_owned(),
+        opencode.trim().to_owned(),
+        "--config-home".to_owned(),
+        config_home.display().to_string(),
+    ])
+}
+
+/// The pinned version of opencode.
+fn version(workspace: &Workspace) -> anyhow::Result<String> {
+    let path = workspace.root.join("deploy/opencode/package.json");
+    let package: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    let version = package["dependencies"]["opencode-linux-x64"].as_str();
+    Ok(version.with_context(|| format!("no version in {}", path.display()))?.to_owned())
+}
