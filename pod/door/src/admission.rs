@@ -30,6 +30,9 @@ use crate::{
 /// Calls that are named at most to one who waits for them.
 const NAMED: usize = 16;
 
+/// How long a read may go on that opencode is not started anew under.
+const READ: Duration = Duration::from_mins(1);
+
 /// How long tunnels may take to end after they were cut.
 const TUNNELS_END: Duration = Duration::from_secs(5);
 
@@ -46,13 +49,40 @@ pub(crate) struct Admission {
 struct State {
     fence: Fence,
     gate: Gate,
-    /// What may change something and has not ended yet, by number.
+    /// What was admitted and has not ended yet, by number.
     calls: BTreeMap<u64, InFlight>,
     next: u64,
     /// Ends the tunnels that are open.
     tunnels: CancellationToken,
-    /// The door itself changes something: see [`Admission::reserve`].
-    reserved: bool,
+    /// What the door itself changes, and since when: see [`Admission::reserve`].
+    reserved: Option<(Housework, Instant)>,
+}
+
+/// What the door itself changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Housework {
+    /// It starts opencode anew.
+    Opencode,
+    /// It closes the instance of a directory.
+    Directory {
+        /// The directory.
+        directory: String,
+        /// opencode's own.
+        own: String,
+    },
+}
+
+impl Housework {
+    /// Whether a request of this class, which names this directory or opencode's own, and this cannot go on at once.
+    fn disturbs(&self, class: &Class, named: &str) -> bool {
+        match self {
+            Self::Opencode => true,
+            // A call that names a session and no directory may be for any.
+            Self::Directory { directory, own } => {
+                *class != Class::Read && (named == directory || (named == own && class.session().is_some()))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -74,6 +104,17 @@ pub(crate) struct Pending {
     fence: Option<u64>,
     /// How long it has been in flight.
     for_ms: u64,
+}
+
+impl Pending {
+    /// What the door itself does.
+    fn housework(since: Instant, now: Instant) -> Self {
+        Self { class: "housework", session: None, fence: None, for_ms: milliseconds(since, now) }
+    }
+}
+
+fn milliseconds(since: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Why a request is not sent.
@@ -137,7 +178,7 @@ impl Admission {
             calls: BTreeMap::new(),
             next: 0,
             tunnels: CancellationToken::new(),
-            reserved: false,
+            reserved: None,
         };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()), journal }
     }
@@ -156,7 +197,7 @@ impl Admission {
             if !state.gate.admits(class) {
                 return Err(Refusal::Gated(state.gate.state(now)));
             }
-            if state.reserved {
+            if state.reserved.as_ref().is_some_and(|(work, _)| work.disturbs(class, directory)) {
                 return Err(Refusal::Reserved);
             }
             let number = state.next;
@@ -168,15 +209,20 @@ impl Admission {
         })
     }
 
-    /// Keeps everything out that changes something, for a moment in which the door itself closes an instance or starts
-    /// opencode anew; nothing while the gate is held, or while a call is in flight that is meant.
-    pub(crate) fn reserve(self: &Arc<Self>, meant: impl Fn(&Class, &str) -> bool) -> Option<Reserved> {
-        self.with(|state, _| {
-            let in_flight = state.calls.values().any(|call| meant(&call.class, &call.directory));
-            if state.reserved || in_flight || !state.gate.is_open() {
+    /// Keeps everything out that `work` disturbs, until what this gives is dropped; nothing while the gate is held, or
+    /// while such a request is in flight. A read that goes on for longer than [`READ`] does not count: it is a stream,
+    /// which every end of opencode cuts.
+    pub(crate) fn reserve(self: &Arc<Self>, work: Housework) -> Option<Reserved> {
+        self.with(|state, now| {
+            let counts = |call: &InFlight| {
+                call.class != Class::Read || now.saturating_duration_since(call.since) <= READ
+            };
+            let in_flight =
+                state.calls.values().any(|call| counts(call) && work.disturbs(&call.class, &call.directory));
+            if state.reserved.is_some() || in_flight || !state.gate.is_open() {
                 return None;
             }
-            state.reserved = true;
+            state.reserved = Some((work, now));
             Some(Reserved(Arc::clone(self)))
         })
     }
@@ -184,7 +230,7 @@ impl Admission {
     /// Waits until nothing is reserved.
     pub(crate) async fn released(&self) {
         let mut changed = self.changed.subscribe();
-        while self.with(|state, _| state.reserved) {
+        while self.with(|state, _| state.reserved.is_some()) {
             // The sender lives as long as this.
             let _ = changed.changed().await;
         }
@@ -225,7 +271,10 @@ impl Admission {
             turned.iter_mut().for_each(watch::Receiver::mark_unchanged);
             let closed = self.with(|state, now| {
                 state.gate.held(generation)?;
-                let pending = pending(&state.calls, now, |call| call.class != Class::Tunnel);
+                let mut pending =
+                    pending(&state.calls, now, |call| !matches!(call.class, Class::Read | Class::Tunnel));
+                // The gate was open when the door's own work began.
+                pending.extend(state.reserved.as_ref().map(|(_, since)| Pending::housework(*since, now)));
                 // A prompt that is not in flight any more is in the table.
                 let running = turns.map(Turns::idleness).filter(|running| *running != Idleness::Idle);
                 let idle = pending.is_empty() && running.is_none();
@@ -344,18 +393,18 @@ fn pending(calls: &BTreeMap<u64, InFlight>, now: Instant, meant: impl Fn(&InFlig
             class: call.class.name(),
             session: call.class.session().map(str::to_owned),
             fence: call.fence,
-            for_ms: u64::try_from(now.saturating_duration_since(call.since).as_millis()).unwrap_or(u64::MAX),
+            for_ms: milliseconds(call.since, now),
         })
         .collect()
 }
 
-/// Nothing is admitted until this is dropped.
+/// What the door's own work disturbs is not admitted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved(Arc<Admission>);
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.0.state().reserved = false;
+        self.0.state().reserved = None;
         self.0.changed.send_replace(());
     }
 }

@@ -12,7 +12,10 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Sleep, sleep};
 
-use crate::refusal::{BodyError, DoorBody};
+use crate::{
+    admission::Call,
+    refusal::{BodyError, DoorBody},
+};
 
 /// An upload gave no byte for too long.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +99,40 @@ impl Body for Download {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         count(&self.sent, frame.as_ref());
         Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer's body; its request is in flight until it has ended or is given up.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    body: DoorBody,
+    _call: Call,
+}
+
+impl InFlight {
+    /// The answer to an admitted request.
+    pub(crate) fn new(body: DoorBody, call: Call) -> Self {
+        Self { body, _call: call }
+    }
+}
+
+impl Body for InFlight {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{Door, errands, turns::LiveDirectory};
+use crate::{Door, admission::Housework, errands, turns::LiveDirectory};
 
 /// Bound on one question to opencode.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -146,11 +146,8 @@ async fn tidy(door: &Arc<Door>) {
 
 /// Closes the directory's instance, if nothing runs in it now; what is to begin there waits for that.
 async fn dispose(door: &Arc<Door>, directory: &str, own: &str) {
-    // A call that names a session and no directory may be for any.
-    let meant = |class: &crate::class::Class, named: &str| {
-        named == directory || (named == own && class.session().is_some())
-    };
-    let Some(_reserved) = door.admission.reserve(meant) else { return };
+    let work = Housework::Directory { directory: directory.to_owned(), own: own.to_owned() };
+    let Some(_reserved) = door.admission.reserve(work) else { return };
     let live = door.turns.live_directories();
     if live.iter().any(|live| live.directory == directory && live.running > 0) {
         return;

@@ -30,7 +30,7 @@ use crate::{
     Door,
     admission::{Call, Refusal},
     auth::{TOKEN_PARAMETER, without_token},
-    body::{Upload, UploadStalled},
+    body::{InFlight, Upload, UploadStalled},
     broken::Question,
     class::{Class, classify},
     connections::Place,
@@ -161,13 +161,14 @@ async fn read(
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let (parts, body) = request.into_parts();
     let directory = events::directory(door, &parts);
-    mend::before(door, &directory).await;
-    let (way, mut sender) = connect(door).await?;
-    door.directories.touch(&way.boot_id, &directory);
+    let (way, mut sender, call) = admitted(door, &Class::Read, None, &directory).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     match sender.send_request(Request::from_parts(outgoing, upload(door, body).boxed_unsync())).await {
-        Ok(answer) => mend::heard(door, &question, answer).await.map(passed),
+        Ok(answer) => {
+            let answer = mend::heard(door, &question, answer).await?;
+            Ok(passed(answer.map(|body| InFlight::new(body, call).boxed_unsync())))
+        }
         Err(error) => Err(unanswered(door, &question.boot_id, &error).await),
     }
 }

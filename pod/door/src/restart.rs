@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_serve::{RestartCause, ServeCommand};
 use tokio::time::timeout;
 
-use crate::{Door, passage::Passage, turns::Idleness};
+use crate::{Door, admission::Housework, passage::Passage, turns::Idleness};
 
 /// Bound on the end of a run that is to be started anew.
 const ENDED: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub(crate) fn is_idle(door: &Door) -> bool {
 pub(crate) async fn restart(door: &Arc<Door>, boot_id: &str, cause: RestartCause) -> Restarted {
     let is_open =
         |passage: &Passage| matches!(passage, Passage::Open { boot_id: open, .. } if open == boot_id);
-    let Some(_reserved) = door.admission.reserve(|_, _| true) else { return Restarted::Busy };
+    let Some(_reserved) = door.admission.reserve(Housework::Opencode) else { return Restarted::Busy };
     if !is_idle(door) || !is_open(&door.passage.borrow()) {
         return Restarted::Busy;
     }

@@ -115,22 +115,59 @@ async fn a_gate_that_cannot_be_closed_drains_again() {
     assert_eq!(late.0, Err(CloseError::Gate(GateError::Broken)));
 }
 
+fn closes(directory: &str) -> Housework {
+    Housework::Directory { directory: directory.to_owned(), own: "/own".to_owned() }
+}
+
 #[tokio::test(start_paused = true)]
-async fn what_the_door_does_itself_waits_for_calls_that_are_meant_and_keeps_the_next_ones_waiting() {
+async fn what_the_door_does_itself_waits_for_calls_that_it_disturbs_and_keeps_the_next_ones_waiting() {
     let admission = admission();
     let call = admission.admit(&prompt(), None, "/w").unwrap();
-    assert!(admission.reserve(|_, directory| directory == "/w").is_none());
-    let reserved = admission.reserve(|_, directory| directory == "/x").unwrap();
-    assert!(admission.reserve(|_, _| false).is_none(), "one at a time");
-    assert_eq!(admission.admit(&Class::Reply, None, "/w").unwrap_err(), Refusal::Reserved);
+    assert!(admission.reserve(closes("/w")).is_none());
+    let reserved = admission.reserve(closes("/x")).unwrap();
+    assert!(admission.reserve(closes("/y")).is_none(), "one at a time");
+    for (class, directory) in [(Class::Reply, "/x"), (prompt(), "/x"), (prompt(), "/own")] {
+        assert_eq!(admission.admit(&class, None, directory).unwrap_err(), Refusal::Reserved, "{class:?}");
+    }
+    for (class, directory) in [(Class::Read, "/x"), (Class::Reply, "/own"), (prompt(), "/w")] {
+        admission.admit(&class, None, directory).expect("another directory's calls go on");
+    }
     drop(call);
     let mut released = Box::pin(admission.released());
     assert!(released.as_mut().now_or_never().is_none());
     drop(reserved);
     released.await;
-    admission.admit(&Class::Reply, None, "/w").unwrap();
+    admission.admit(&Class::Reply, None, "/x").unwrap();
     admission.hold(&hold(HeldPhase::Draining, None)).unwrap();
-    assert!(admission.reserve(|_, _| false).is_none(), "not under a lease");
+    assert!(admission.reserve(closes("/x")).is_none(), "not under a lease");
+}
+
+#[tokio::test(start_paused = true)]
+async fn opencode_is_not_started_anew_under_a_read_that_is_no_stream() {
+    let admission = admission();
+    let read = admission.admit(&Class::Read, None, "/w").unwrap();
+    assert!(admission.reserve(Housework::Opencode).is_none());
+    tokio::time::advance(READ * 2).await;
+    let reserved = admission.reserve(Housework::Opencode).unwrap();
+    assert_eq!(admission.admit(&Class::Read, None, "/w").unwrap_err(), Refusal::Reserved, "it would be cut");
+    drop((reserved, read));
+    let _read = admission.admit(&Class::Read, None, "/w").unwrap();
+    let generation = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
+    admission.close(generation, Duration::ZERO, None).await.expect("reads pass a closed gate");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_does_not_close_while_the_door_itself_changes_something() {
+    let admission = admission();
+    let reserved = admission.reserve(Housework::Opencode).unwrap();
+    let generation = admission.hold(&hold(HeldPhase::Closed, None)).unwrap();
+    let busy = admission.close(generation, Duration::ZERO, None).await;
+    assert!(matches!(busy, Err(CloseError::Busy(calls, None)) if calls[0].class == "housework"));
+    admission.hold(&hold(HeldPhase::Closed, Some(generation))).unwrap();
+    let mut closing = Box::pin(admission.close(generation, MINUTE / 2, None));
+    assert!(closing.as_mut().now_or_never().is_none());
+    drop(reserved);
+    closing.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
