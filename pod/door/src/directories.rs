@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{Door, admission::Housework, errands, turns::LiveDirectory};
+use crate::{Door, admission::Housework, errands, events, turns::LiveDirectory};
 
 /// Bound on one question to opencode.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -130,8 +130,13 @@ pub(crate) async fn run(door: Arc<Door>) {
     door.shutdown.run_until_cancelled(work).await;
 }
 
+/// opencode's own directory, as its supervisor names it.
+pub(crate) fn own(door: &Door) -> String {
+    door.serve.borrow().directory.to_string_lossy().into_owned()
+}
+
 async fn tidy(door: &Arc<Door>) {
-    let own = door.serve.borrow().directory.to_string_lossy().into_owned();
+    let own = events::real(self::own(door)).await;
     let known = || {
         let live = door.turns.live_directories();
         door.directories.unused(live, door.turns.elapsed(), Instant::now())

@@ -34,7 +34,7 @@ mod outgoing;
 mod scope;
 
 use outgoing::Outgoing;
-pub(crate) use scope::{Scope, directory, directory_scope};
+pub(crate) use scope::{Scope, directory, directory_scope, real};
 
 fn query<'a>(uri: &'a Uri, name: &str) -> Option<Cow<'a, str>> {
     let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());

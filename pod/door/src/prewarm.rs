@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::Method;
 
-use crate::{Door, errands, passage::Passage};
+use crate::{Door, directories, errands, events, passage::Passage};
 
 /// Bound on the boot of an instance. It took 0.3 to 14 s (measured on opencode 1.18.33).
 const BOUND: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ pub(crate) async fn run(door: Arc<Door>) {
             () = door.shutdown.cancelled() => None,
         };
         let Some(Passage::Open { boot_id, .. }) = opened else { return };
-        let directory = door.serve.borrow().directory.to_string_lossy().into_owned();
+        let directory = events::real(directories::own(&door)).await;
         door.directories.touch(&boot_id, &directory);
         warmed = boot_id;
         let answer = errands::ask(&door, Method::GET, "/session/status", &directory, BOUND).await;

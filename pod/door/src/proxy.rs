@@ -8,7 +8,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use berth_serve::ServeState;
 use berth_wire::{
     admission::{EPOCH_HEADER, FENCE_HEADER},
-    door::ExitCause,
+    door::{ExitCause, TurnOrigin},
     problem::ProblemType,
 };
 use http::{
@@ -160,7 +160,7 @@ async fn read(
     request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let (parts, body) = request.into_parts();
-    let directory = events::directory(door, &parts);
+    let directory = directory(door, &parts).await?;
     let (way, mut sender, call) = admitted(door, &Class::Read, None, &directory).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
@@ -191,11 +191,12 @@ async fn change(
     } else {
         body.boxed_unsync()
     };
-    let directory = events::directory(door, &parts);
+    let directory = directory(door, &parts).await?;
     let (way, sender, call) = admitted(door, class, stamp.as_ref(), &directory).await?;
-    let (call, abort) = turns::call::abort(door, class, &parts, call).await?;
-    let turn =
-        turns::call::Call::begin(door, class, &parts, &way.boot_id).map_err(turns::call::refuse_more)?;
+    let (call, abort) = turns::call::abort(door, class, &directory, call).await?;
+    let origin = if stamp.is_some() { TurnOrigin::Berth } else { TurnOrigin::External };
+    let turn = turns::call::Call::begin(door, class, &directory, origin, &way.boot_id)
+        .map_err(turns::call::refuse_more)?;
     let body = turns::call::Watched::new(body, turn.as_ref()).boxed_unsync();
     let request = Request::from_parts(outgoing(parts, way.address, &door.upstream.get(), false), body);
     exchange::carry(door, Exchange { sender, request, call, abort, turn, way, directory }).await.map(passed)
@@ -210,7 +211,7 @@ async fn open_tunnel(
     let client = upgrade::on(&mut request);
     let place = request.extensions().get::<Place>().cloned();
     let (parts, body) = request.into_parts();
-    let directory = events::directory(door, &parts);
+    let directory = directory(door, &parts).await?;
     let (way, mut sender, call) = admitted(door, &Class::Tunnel, stamp.as_ref(), &directory).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
     let outgoing = Request::from_parts(outgoing, upload(door, body).boxed_unsync());
@@ -234,6 +235,12 @@ async fn open_tunnel(
     });
     *answer.version_mut() = Version::HTTP_11;
     Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+}
+
+/// The directory that a request is for, by its real name. opencode's own is known when that has started.
+async fn directory(door: &Door, parts: &Parts) -> Result<String, Response<DoorBody>> {
+    way(door, Instant::now() + door.config.start_wait).await?;
+    Ok(events::directory(door, parts).await)
 }
 
 /// Connects to opencode and admits a request in the instant in which it can be sent.

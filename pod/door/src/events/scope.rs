@@ -44,13 +44,22 @@ pub(crate) async fn directory_scope(door: &Door, request: &Parts) -> Result<Scop
             return Err(refuse(ProblemType::Starting, "opencode's own directory is not known yet."));
         }
     }
-    let directory = directory(door, request);
-    let real = tokio::fs::canonicalize(Path::new(&directory)).await;
-    Ok(Scope::Directory(real.map_or(directory, |real| real.to_string_lossy().into_owned())))
+    Ok(Scope::Directory(directory(door, request).await))
 }
 
-/// The directory that a request names, or opencode's own; links in it are not looked at.
-pub(crate) fn directory(door: &Door, request: &Parts) -> String {
+/// The directory that a request names, or opencode's own, by the name that it has in events.
+pub(crate) async fn directory(door: &Door, request: &Parts) -> String {
+    real(written(door, request)).await
+}
+
+/// A directory by its real name, where the door sees it.
+pub(crate) async fn real(directory: String) -> String {
+    let real = tokio::fs::canonicalize(&directory).await;
+    real.map_or(directory, |real| real.to_string_lossy().into_owned())
+}
+
+/// The directory as a request writes it; links in it are not looked at.
+fn written(door: &Door, request: &Parts) -> String {
     let default = &door.serve.borrow().directory;
     let directory = named(request).map_or_else(|| default.clone(), |named| plain(&default.join(named)));
     directory.to_string_lossy().into_owned()

@@ -7,7 +7,7 @@ use std::{
 };
 
 use berth_wire::{door::TurnOrigin, problem::ProblemType};
-use http::{Response, StatusCode, request::Parts};
+use http::{Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::timeout;
 
@@ -15,12 +15,8 @@ use super::{Admission, Plan, Ticket, TooMany, peek::Peek};
 use crate::{
     Door, admission,
     class::Class,
-    events,
     refusal::{DoorBody, full, refuse},
 };
-
-/// Header that fences the calls of Berth's server.
-const FENCE: &str = "berth-fence";
 
 /// How much longer than a beginning a held abort may take.
 const ABORT_MARGIN: std::time::Duration = std::time::Duration::from_secs(15);
@@ -45,16 +41,12 @@ impl Call {
     pub(crate) fn begin(
         door: &Arc<Door>,
         class: &Class,
-        parts: &Parts,
+        directory: &str,
+        origin: TurnOrigin,
         boot_id: &str,
     ) -> Result<Option<Self>, TooMany> {
         let Class::Prompt { session: Some(session) } = class else { return Ok(None) };
-        let fenced = parts.headers.contains_key(FENCE);
-        let admission = Admission {
-            session: session.clone(),
-            directory: events::directory(door, parts),
-            origin: if fenced { TurnOrigin::Berth } else { TurnOrigin::External },
-        };
+        let admission = Admission { session: session.clone(), directory: directory.to_owned(), origin };
         let admitted =
             door.turns.change(&door.journal, |table, now, out| table.admit(boot_id, &admission, now, out));
         let ticket = match admitted {
@@ -256,14 +248,13 @@ impl Drop for AbortCall {
 pub(crate) async fn abort(
     door: &Arc<Door>,
     class: &Class,
-    parts: &Parts,
+    directory: &str,
     admitted: admission::Call,
 ) -> Result<(admission::Call, Option<AbortCall>), Response<DoorBody>> {
     let Class::Abort { session: Some(session) } = class else { return Ok((admitted, None)) };
-    let directory = events::directory(door, parts);
     let turns = &door.turns;
     let mut changes = turns.version.subscribe();
-    let plan = turns.change(&door.journal, |table, now, out| table.abort(session, &directory, now, out));
+    let plan = turns.change(&door.journal, |table, now, out| table.abort(session, directory, now, out));
     let tickets = match plan {
         Plan::Pass => {
             return Ok((admitted, Some(AbortCall { door: Arc::clone(door), session: session.clone() })));

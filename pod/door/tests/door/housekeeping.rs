@@ -67,6 +67,10 @@ async fn directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_
         }
     };
     within("the tool at work", busy_turns).await;
+    // A link to the directory at work is no directory of its own, that nobody works in.
+    let link = sandbox.work.join("link");
+    std::os::unix::fs::symlink(&directories[0], &link).expect("a link");
+    json_of(door.get(&format!("/session/status?{}", query(&link)))).await;
     for directory in &directories[1..] {
         json_of(door.get(&format!("/session/status?{}", query(directory)))).await;
     }
