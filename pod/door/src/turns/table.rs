@@ -68,6 +68,8 @@ pub(crate) struct Table {
     next_ticket: u64,
     /// Events and requests so far.
     count: u64,
+    /// That number when the hearing last began or ended.
+    since: u64,
     /// Sessions that were forgotten since this was taken.
     pub(crate) forgotten: u64,
 }
@@ -84,6 +86,7 @@ impl Table {
             directories: HashMap::new(),
             next_ticket: 0,
             count: 0,
+            since: 0,
             forgotten: 0,
         }
     }
@@ -101,6 +104,7 @@ impl Table {
             boot_id.clone_into(&mut self.boot_id);
             self.known = whole;
         }
+        self.begin_count();
         if !self.known {
             out.actions.push(Action::Seed { boot_id: boot_id.to_owned() });
         }
@@ -111,7 +115,7 @@ impl Table {
         &self.boot_id
     }
 
-    /// That run is over; nothing when another one is heard.
+    /// That run is over, or, with an empty id, none was there; nothing when another one is heard.
     pub(crate) fn exited(&mut self, boot_id: &str, out: &mut Out) {
         if self.boot_id == boot_id {
             self.end_run(out);
@@ -124,6 +128,13 @@ impl Table {
         self.directories.clear();
         (self.known, self.restarted) = (true, false);
         self.boot_id.clear();
+        self.begin_count();
+    }
+
+    /// What was asked before this is older than what is known now.
+    fn begin_count(&mut self) {
+        self.count += 1;
+        self.since = self.count;
     }
 
     /// Events so far: what opencode is asked after this is newer than them.
@@ -132,8 +143,12 @@ impl Table {
     }
 
     /// What opencode said when it was asked what runs, after event `count`. Sessions that were heard of since then are
-    /// known better. Something may have ended unheard; that is confirmed session by session.
+    /// known better. Something may have ended unheard; that is confirmed session by session. Nothing when it was asked
+    /// of another run, or before events were missed: it is asked again then.
     pub(crate) fn seed(&mut self, working: &[Working], count: u64, now: Now, out: &mut Out) {
+        if count < self.since {
+            return;
+        }
         self.known = true;
         for Working { session: id, directory, parent } in working {
             let heard = self.sessions.get(id).is_some_and(|session| session.touched > count);

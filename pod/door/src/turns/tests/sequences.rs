@@ -590,6 +590,21 @@ fn a_found_opencode_is_unknown_until_it_was_asked() {
 }
 
 #[test]
+fn an_answer_from_before_events_were_missed_or_of_another_run_says_nothing() {
+    let mut rig = Rig::new();
+    rig.change(|table, now, out| table.hears("other", false, now, out));
+    let count = rig.table.count();
+    rig.change(|table, now, out| table.hears("other", false, now, out));
+    rig.change(|table, now, out| table.seed(&[], count, now, out));
+    assert_eq!(rig.table.idleness(), Idleness::Unknown, "it is asked again");
+    let count = rig.table.count();
+    rig.change(|table, _, out| table.exited("other", out));
+    let working = Working { session: "s".to_owned(), directory: "/w".to_owned(), parent: None };
+    rig.change(|table, now, out| table.seed(&[working], count, now, out));
+    rig.expect(&[], true);
+}
+
+#[test]
 fn a_call_that_lasts_as_long_as_its_turn_ends_it() {
     let mut rig = Rig::new();
     let ticket = rig.prompt("s", None);
