@@ -216,7 +216,11 @@ async fn open_tunnel(
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
     let outgoing = Request::from_parts(outgoing, upload(door, body).boxed_unsync());
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
-    let mut answer = match sender.send_request(outgoing).await {
+    let answer = tokio::select! {
+        answer = sender.send_request(outgoing) => answer,
+        () = call.cut.cancelled() => return Err(control::refused(Refusal::Gated(door.admission.gate()))),
+    };
+    let mut answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Err(unanswered(door, &question.boot_id, &error).await),
     };

@@ -176,6 +176,18 @@ async fn a_terminal_is_cut_at_the_close_and_refused_before() {
     let _ = within("end of the terminal", socket.read_to_end(&mut rest)).await;
 }
 
+#[tokio::test]
+async fn a_terminal_that_opencode_does_not_open_does_not_keep_the_gate_from_closing() {
+    let (door, upstream, _serve) = ready_door().await;
+    let opening = door.get("/never").header("connection", "upgrade").header("upgrade", "websocket");
+    let mut calls = JoinSet::new();
+    calls.spawn(async move { refusal(opening).await });
+    until("the call at opencode", || upstream.shared.paths().len() == 1).await;
+    assert_eq!(hold(&door, &lease("closed", 60_000)).await["phase"], "closed");
+    let refused = within("the refusal", calls.join_next()).await.expect("it was asked for");
+    assert_eq!(refused.expect("no panic"), Some(ProblemType::Gated));
+}
+
 /// A message id that opencode takes, later than those before.
 fn message_id(number: u64) -> String {
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).expect("after 1970");

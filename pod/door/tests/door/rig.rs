@@ -253,6 +253,7 @@ impl Upstream {
             .route("/permission/{*rest}", post(take))
             .route("/cut-head", get(cut_head))
             .route("/upgrade", get(upgrade))
+            .route("/never", get(never))
             .with_state(Arc::clone(&shared));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind the upstream");
         let address = listener.local_addr().expect("address of the upstream");
@@ -394,6 +395,12 @@ async fn take(State(shared): State<Arc<Shared>>, uri: axum::http::Uri, body: Byt
     let mut hold = shared.hold.subscribe();
     hold.wait_for(|hold| !hold).await.expect("the test goes on");
     Json(true)
+}
+
+/// Takes a request and never answers it.
+async fn never(State(shared): State<Arc<Shared>>, uri: axum::http::Uri) -> Response {
+    shared.taken.lock().expect("no test panicked").push((uri.path().to_owned(), Bytes::new()));
+    std::future::pending().await
 }
 
 /// Ends the connection without an answer.
