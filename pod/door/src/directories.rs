@@ -168,6 +168,11 @@ async fn dispose(door: &Arc<Door>, directory: &str, own: &str) {
             door.config.metrics.disposed_directories.inc();
             tracing::debug!(directory, "an idle directory was disposed of");
         }
+        // There is no instance: the directory's configuration is broken, say.
+        Some((status, _)) if status.is_client_error() => {
+            door.directories.forget(directory);
+            door.turns.disposed(&door.journal, directory);
+        }
         answer => {
             let status = answer.map(|(status, _)| status.as_u16());
             tracing::warn!(directory, status, "an idle directory cannot be disposed of");
