@@ -27,6 +27,9 @@ use crate::{
     turns::{Idleness, Turns},
 };
 
+/// Calls in flight at most. Callers who left do not count as connections, and their calls go on.
+const CALLS: usize = 16 * 1024;
+
 /// Calls that are named at most to one who waits for them.
 const NAMED: usize = 16;
 
@@ -124,6 +127,8 @@ pub(crate) enum Refusal {
     Stale(Stale, FenceState),
     /// The gate keeps it out.
     Gated(GateState),
+    /// Too many calls are in flight.
+    Full,
     /// The door itself changes something: it may ask again after [`Admission::released`].
     Reserved,
 }
@@ -199,6 +204,9 @@ impl Admission {
             }
             if state.reserved.as_ref().is_some_and(|(work, _)| work.disturbs(class, directory)) {
                 return Err(Refusal::Reserved);
+            }
+            if state.calls.len() >= CALLS {
+                return Err(Refusal::Full);
             }
             let number = state.next;
             state.next += 1;

@@ -179,6 +179,7 @@ pub(crate) fn refused(refusal: Refusal) -> Response<DoorBody> {
             let detail = format!("The fence is {}: only its holder may change something.", state.fence);
             problem(&Problem::new(ProblemType::StaleFence, detail).with("fence", state.fence))
         }
+        Refusal::Full => refuse(ProblemType::QueueFull, "opencode has not answered too many calls."),
         Refusal::Reserved => refuse(ProblemType::Starting, "The door tidies up: ask again."),
         Refusal::Gated(state) => {
             let owner = state.owner.as_deref().unwrap_or_default();

@@ -115,6 +115,16 @@ async fn a_gate_that_cannot_be_closed_drains_again() {
     assert_eq!(late.0, Err(CloseError::Gate(GateError::Broken)));
 }
 
+#[test]
+fn calls_in_flight_have_a_bound() {
+    let admission = admission();
+    let mut calls: Vec<_> =
+        (0..CALLS).map(|_| admission.admit(&prompt(), None, "/w").expect("a place")).collect();
+    assert_eq!(admission.admit(&Class::Read, None, "/w").unwrap_err(), Refusal::Full);
+    drop(calls.pop());
+    admission.admit(&Class::Read, None, "/w").expect("a place");
+}
+
 fn closes(directory: &str) -> Housework {
     Housework::Directory { directory: directory.to_owned(), own: "/own".to_owned() }
 }
