@@ -117,6 +117,7 @@ impl Subscription<'_> {
                 self.follow(&state, address).await;
                 self.pause(&state.boot_id).await
             } else {
+                self.rests(&state);
                 self.passage.send_replace(closed(&state));
                 self.serve.changed().await.is_ok()
             };
@@ -157,6 +158,14 @@ impl Subscription<'_> {
         }
         if let Some(event) = self.reported.tools(state) {
             self.door.journal.append(Frame::own(&event));
+        }
+    }
+
+    /// Tells the turn table that nothing runs, when no run was there to be heard since the supervisor's first word.
+    fn rests(&self, state: &ServeState) {
+        let none = self.found.is_none() && self.followed.is_none() && !state.instance.is_empty();
+        if none && matches!(state.phase, ServePhase::Starting | ServePhase::Stopped) {
+            self.door.turns.exited(&self.door.journal, "");
         }
     }
 

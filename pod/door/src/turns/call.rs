@@ -15,6 +15,7 @@ use super::{Admission, Plan, Ticket, TooMany, peek::Peek};
 use crate::{
     Door, admission,
     class::Class,
+    proxy::shutting_down,
     refusal::{DoorBody, full, refuse},
 };
 
@@ -264,7 +265,10 @@ pub(crate) async fn abort(
     drop(admitted);
     turns.metrics.held_aborts.inc();
     let settled = changes.wait_for(|_| turns.lock().table.held(session, &tickets));
-    match timeout(door.config.start_bound + ABORT_MARGIN, settled).await {
+    let settled = timeout(door.config.start_bound + ABORT_MARGIN, settled);
+    // A door that closes does not send it any more, and the next one does not know of it.
+    let Some(settled) = door.shutdown.run_until_cancelled(settled).await else { return Err(shutting_down()) };
+    match settled {
         Ok(_) => {
             let mut response = Response::new(full("true"));
             let json = http::HeaderValue::from_static("application/json");

@@ -178,6 +178,38 @@ async fn an_abort_waits_for_a_late_start() {
 }
 
 #[tokio::test]
+async fn a_door_that_closes_says_so_to_an_abort_that_waits() {
+    let fake = Fake::start(Duration::from_secs(30)).await;
+    let session = fake.session().await;
+    fake.control.spoil_once(Fault::Turn(TurnFault::NeverStarts));
+    fake.prompt(&session).await;
+    let abort = fake.door.post(&format!("/session/{}/abort", session.id)).send();
+    let mut calls = JoinSet::new();
+    calls.spawn(async move { abort.await.expect("an answer") });
+    let armed = async {
+        while !json_of(fake.door.get("/berth/turns")).await.to_string().contains(r#""aborting":true"#) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, armed).await.expect("the abort at the door");
+    fake.door.stop().await;
+    let answer = timeout(LONG, calls.join_next()).await.expect("in time").expect("it was asked for");
+    let problem = crate::rig::problem(answer.expect("no panic")).await;
+    assert_eq!(problem.problem_type(), Some(berth_wire::problem::ProblemType::ShuttingDown));
+}
+
+#[tokio::test]
+async fn an_opencode_that_was_not_there_when_the_door_came_is_idle() {
+    for phase in [ServePhase::Stopped, ServePhase::Starting] {
+        let stopped = ServeState { phase, instance: "one".to_owned(), ..ServeState::new("/fake".into()) };
+        let (_serve, watched) = watch::channel(stopped);
+        let door = RunningDoor::start(watched, |_| {}).await;
+        idle(&door).await;
+        door.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn an_abort_of_what_never_starts_is_answered_when_that_is_known() {
     let fake = Fake::start(Duration::from_secs(2)).await;
     let session = fake.session().await;
