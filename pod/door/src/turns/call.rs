@@ -135,7 +135,7 @@ impl Watcher {
         let found = peek.found().clone();
         let door = &self.door;
         door.turns.change(&door.journal, |table, now, out| {
-            table.learned(&self.ticket, found.message_id, found.no_reply, now, out);
+            table.learned(&self.ticket, &found, now, out);
         });
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Found {
     pub(crate) message_id: Option<String>,
     /// The prompt is stored, and nothing runs.
     pub(crate) no_reply: bool,
+    /// The body is longer than what is looked at, so the rest may say otherwise.
+    pub(crate) cut: bool,
 }
 
 /// A string that is being read.
@@ -69,6 +71,7 @@ impl Peek {
             }
             self.read += 1;
             self.step(*byte);
+            self.found.cut = self.read >= PREFIX && !self.over;
         }
     }
 
@@ -195,8 +198,8 @@ mod tests {
 
     #[test]
     fn finds_what_is_at_the_top_and_nothing_else() {
-        let id = |id: &str| Found { message_id: Some(id.to_owned()), no_reply: false };
-        let note = Found { message_id: None, no_reply: true };
+        let id = |id: &str| Found { message_id: Some(id.to_owned()), ..Found::default() };
+        let note = Found { no_reply: true, ..Found::default() };
         for (body, expected) in [
             (r#"{"messageID":"msg_1","parts":[]}"#, id("msg_1")),
             (r#" { "parts" : [ {"messageID":"msg_0"} ] , "messageID" : "msg_1" }"#, id("msg_1")),
@@ -228,9 +231,10 @@ mod tests {
     fn looks_no_further_than_the_prefix() {
         let mut body = format!("{{\"a\":\"{}\",", "x".repeat(PREFIX)).into_bytes();
         body.extend(br#""messageID":"msg_1"}"#);
-        assert_eq!(peek(&body, 4096), Found::default());
+        let cut = Found { cut: true, ..Found::default() };
+        assert_eq!(peek(&body, 4096), cut);
         let deep = "[".repeat(PREFIX * 2);
-        assert_eq!(peek(format!("{{\"a\":{deep}").as_bytes(), 4096), Found::default());
+        assert_eq!(peek(format!("{{\"a\":{deep}").as_bytes(), 4096), cut);
     }
 
     fn value() -> impl Strategy<Value = Value> {
@@ -269,6 +273,7 @@ mod tests {
             let expected = Found {
                 message_id: body.get("messageID").and_then(Value::as_str).map(str::to_owned),
                 no_reply: body.get("noReply") == Some(&Value::Bool(true)),
+                cut: false,
             };
             prop_assert_eq!(peek(text.unwrap().as_bytes(), piece), expected);
         }

@@ -13,7 +13,10 @@ mod confirm;
 
 pub(crate) use confirm::{Evidence, Listed};
 
-use super::turn::{Abort, Action, Admission, Now, Out, Quiet, Stage, Turn};
+use super::{
+    peek::Found,
+    turn::{Abort, Action, Admission, Note, Now, Out, Quiet, Stage, Turn},
+};
 
 /// Turns of a session that have not ended, at most.
 pub(crate) const TURNS: usize = 256;
@@ -89,7 +92,7 @@ impl Session {
             directory: Some(self.directory.clone()).filter(|directory| !directory.is_empty()),
             parent_id: self.parent.clone(),
             busy: self.busy,
-            turns: self.turns.iter().filter(|turn| !turn.note).map(Turn::view).collect(),
+            turns: self.turns.iter().filter(|turn| !turn.is_note()).map(Turn::view).collect(),
         }
     }
 
@@ -107,9 +110,9 @@ impl Session {
     }
 
     /// All of the prompt that matters was passed on.
-    pub(crate) fn learned(&mut self, ticket: u64, message_id: Option<String>, note: bool, out: &mut Out) {
+    pub(crate) fn learned(&mut self, ticket: u64, found: &Found, out: &mut Out) {
         let Some(at) = self.at(ticket) else { return };
-        if let Some(id) = message_id {
+        if let Some(id) = found.message_id.clone() {
             let same = self.turns.iter().position(|turn| turn.has_id(&id) && turn.quiet.is_none());
             if let Some(same) = same.filter(|same| *same != at) {
                 // The same ids again: opencode does not run them twice.
@@ -125,7 +128,7 @@ impl Session {
             }
         }
         if let Some(turn) = self.turns.get_mut(at) {
-            turn.note = note;
+            turn.note = Note::of(found);
         }
         self.announce(at, out);
     }
@@ -138,15 +141,13 @@ impl Session {
         turn.accepted = turn.accepted.or(Some(now.elapsed));
     }
 
-    /// opencode answered a call that lasts as long as its turn.
+    /// opencode answered a call that lasts as long as its turn. The events may come later than that, and tell more.
     pub(crate) fn answered(&mut self, ticket: u64, now: Now, out: &mut Out) {
         self.accepted(ticket, now, out);
         let Some(at) = self.at(ticket) else { return };
         let Some(turn) = self.turns.get_mut(at) else { return };
-        if !turn.started() && !self.busy {
-            self.end(at, TurnEnding::Idle, out);
-        } else if turn.runs() {
-            // The events say that it goes on, and they are right, or late.
+        turn.answered = true;
+        if turn.quiet.is_none() {
             turn.check = turn.check.or(Some(now.elapsed + AFTER_RUN));
         }
     }
@@ -214,10 +215,10 @@ impl Session {
         if let Some(turn) = self.turns.get_mut(at) {
             turn.stage = turn.stage.max(Stage::Seen);
             turn.message_id = Some(message.to_owned());
-            (turn.check, turn.errored) = (None, false);
+            (turn.check, turn.errored) = (turn.check.filter(|_| turn.answered), false);
         }
         self.announce(at, out);
-        if self.turns.get(at).is_some_and(|turn| turn.note) {
+        if self.turns.get(at).is_some_and(Turn::is_note) {
             self.end(at, TurnEnding::Idle, out);
         }
     }
@@ -348,7 +349,7 @@ impl Session {
 
     fn announce(&mut self, at: usize, out: &mut Out) {
         let Some(turn) = self.turns.get_mut(at) else { return };
-        if !turn.announced && !turn.note {
+        if !turn.announced && !turn.is_note() {
             turn.announced = true;
             self.tell(at, TurnPhase::Admitted, None, out);
         }
@@ -418,7 +419,7 @@ impl Session {
     fn end(&mut self, at: usize, ending: TurnEnding, out: &mut Out) {
         let aborted = self.turns.get(at).is_some_and(Turn::aborted);
         let ending = if aborted && ending == TurnEnding::Idle { TurnEnding::Aborted } else { ending };
-        if self.turns.get(at).is_some_and(|turn| turn.announced && !turn.note) {
+        if self.turns.get(at).is_some_and(|turn| turn.announced && !turn.is_note()) {
             self.tell(at, TurnPhase::Ended, Some(ending), out);
         }
         if at < self.turns.len() {

@@ -10,6 +10,7 @@ use std::{
 use berth_wire::door::{Activity, DoorTurns};
 
 use super::{
+    peek::Found,
     seen::Seen,
     session::{Evidence, Plan, Session},
     turn::{Action, Admission, Now, Out, Ticket},
@@ -188,17 +189,8 @@ impl Table {
         Some(if admitted { Ok(ticket) } else { Err(TooMany) })
     }
 
-    pub(crate) fn learned(
-        &mut self,
-        ticket: &Ticket,
-        message_id: Option<String>,
-        note: bool,
-        now: Now,
-        out: &mut Out,
-    ) {
-        self.with_ticket(ticket, now, out, |session, out| {
-            session.learned(ticket.number, message_id, note, out);
-        });
+    pub(crate) fn learned(&mut self, ticket: &Ticket, found: &Found, now: Now, out: &mut Out) {
+        self.with_ticket(ticket, now, out, |session, out| session.learned(ticket.number, found, out));
     }
 
     pub(crate) fn accepted(&mut self, ticket: &Ticket, now: Now, out: &mut Out) {

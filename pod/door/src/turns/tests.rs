@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Seen,
+    peek::Found,
     session::{Evidence, Listed, Plan},
     table::{Idleness, Table, Working},
     turn::{Action, Admission, Now, Out, Ticket},
@@ -76,8 +77,12 @@ impl Rig {
         };
         let ticket = self.change(|table, now, out| table.admit("boot", &admission, now, out));
         let ticket = ticket.unwrap().unwrap();
-        self.change(|table, now, out| table.learned(&ticket, id.map(str::to_owned), false, now, out));
+        self.learned(&ticket, &Found { message_id: id.map(str::to_owned), ..Found::default() });
         ticket
+    }
+
+    fn learned(&mut self, ticket: &Ticket, found: &Found) {
+        self.change(|table, now, out| table.learned(ticket, found, now, out));
     }
 
     fn accepted(&mut self, ticket: &Ticket) {

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use berth_wire::door::{DoorTurn, TurnEvent, TurnOrigin, TurnPhase};
 use jiff::Timestamp;
 
+use super::peek::Found;
+
 /// The clocks, as the caller reads them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
@@ -82,6 +84,26 @@ pub(crate) enum Stage {
     Started,
 }
 
+/// Whether a prompt is stored and nothing runs for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Note {
+    No,
+    Yes,
+    /// It was too long to be looked at whole.
+    Maybe,
+}
+
+impl Note {
+    /// As the prompt's beginning says.
+    pub(crate) fn of(found: &Found) -> Self {
+        match found {
+            Found { no_reply: true, .. } => Self::Yes,
+            Found { cut: true, .. } => Self::Maybe,
+            Found { .. } => Self::No,
+        }
+    }
+}
+
 /// The session went idle after a turn had begun.
 #[derive(Debug, Clone)]
 pub(crate) struct Quiet {
@@ -103,8 +125,9 @@ pub(crate) struct Turn {
     pub(crate) accepted: Option<Duration>,
     /// Its first phase was told to the journal.
     pub(crate) announced: bool,
-    /// The prompt is stored and nothing runs for it.
-    pub(crate) note: bool,
+    pub(crate) note: Note,
+    /// opencode answered a call that lasts as long as the turn.
+    pub(crate) answered: bool,
     pub(crate) stage: Stage,
     /// opencode reported an error before it began.
     pub(crate) errored: bool,
@@ -126,7 +149,8 @@ impl Turn {
             admitted: now.elapsed,
             accepted: None,
             announced: false,
-            note: false,
+            note: Note::No,
+            answered: false,
             stage: Stage::Admitted,
             errored: false,
             abort: Abort::None,
@@ -134,6 +158,11 @@ impl Turn {
             check: None,
             unanswered: 0,
         }
+    }
+
+    /// Nothing runs for it.
+    pub(crate) fn is_note(&self) -> bool {
+        self.note == Note::Yes
     }
 
     /// Its user message was seen.
@@ -152,7 +181,7 @@ impl Turn {
 
     /// Waits for its beginning.
     pub(crate) fn waits(&self) -> bool {
-        !self.started() && !self.note
+        !self.started() && !self.is_note()
     }
 
     pub(crate) fn aborted(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_wire::door::TurnEnding;
 
 use super::{
-    super::turn::{Abort, Action, Now, Out, Turn},
+    super::turn::{Abort, Action, Note, Now, Out, Turn},
     Session,
 };
 
@@ -141,7 +141,8 @@ fn verdict(turn: &Turn, evidence: &Evidence) -> Option<TurnEnding> {
         return (!open).then_some(TurnEnding::Idle);
     }
     let stored = messages.iter().any(|message| Some(message.id.as_str()) == id);
-    if turn.note || answers().next().is_some() {
+    let may_be_note = turn.note == Note::Maybe && stored;
+    if turn.is_note() || turn.answered || may_be_note || answers().next().is_some() {
         Some(TurnEnding::Idle)
     } else if turn.abort == Abort::Armed && turn.seen() {
         Some(TurnEnding::Aborted)

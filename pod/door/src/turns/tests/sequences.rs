@@ -184,7 +184,7 @@ fn a_note_is_no_turn() {
     let mut rig = Rig::new();
     let note = Admission { session: "s".to_owned(), directory: "/w".to_owned(), origin: TurnOrigin::Berth };
     let ticket = rig.change(|table, now, out| table.admit("boot", &note, now, out)).unwrap().unwrap();
-    rig.change(|table, now, out| table.learned(&ticket, None, true, now, out));
+    rig.learned(&ticket, &Found { no_reply: true, ..Found::default() });
     assert!(!rig.is_idle(), "it is not stored yet");
     rig.user("s", "u1");
     rig.expect(&[], true);
@@ -605,11 +605,44 @@ fn an_answer_from_before_events_were_missed_or_of_another_run_says_nothing() {
 }
 
 #[test]
-fn a_call_that_lasts_as_long_as_its_turn_ends_it() {
+fn a_call_that_lasts_as_long_as_its_turn_ends_it_when_opencode_knows_of_no_other_end() {
     let mut rig = Rig::new();
     let ticket = rig.prompt("s", None);
     rig.change(|table, now, out| table.answered(&ticket, now, out));
-    rig.expect(&["s - Admitted", "s - Idle"], true);
+    rig.expect(&["s - Admitted"], false);
+    rig.pass(Duration::from_secs(2));
+    assert_eq!(rig.actions.pop_back(), Some(confirm("s")));
+    rig.confirmed("s", &absent(&[]));
+    rig.expect(&["s - Idle"], true);
+    assert!(rig.actions.is_empty());
+}
+
+#[test]
+fn an_answer_that_overtakes_the_events_of_its_turn_makes_no_second_one() {
+    let mut rig = Rig::new();
+    let ticket = rig.prompt("s", None);
+    rig.change(|table, now, out| table.answered(&ticket, now, out));
+    rig.user("s", "u1");
+    rig.busy("s");
+    rig.assistant("s", "a1", "u1", false);
+    rig.assistant("s", "a1", "u1", true);
+    rig.expect(&["s - Admitted", "s u1 Started"], false);
+    rig.idle("s");
+    rig.expect(&["s u1 Idle"], true);
+}
+
+#[test]
+fn a_prompt_too_long_to_be_looked_at_whole_may_be_a_note() {
+    let mut rig = Rig::new();
+    let ticket = rig.prompt("s", None);
+    rig.learned(&ticket, &Found { cut: true, ..Found::default() });
+    rig.accepted(&ticket);
+    rig.user("s", "u1");
+    rig.pass(BOUND);
+    assert_eq!(rig.actions.pop_back(), Some(confirm("s")));
+    rig.confirmed("s", &absent(&[("u1", None, false)]));
+    rig.expect(&["s - Admitted", "s u1 Idle"], true);
+    assert!(rig.actions.is_empty(), "nor is opencode started anew for it");
 }
 
 #[test]
