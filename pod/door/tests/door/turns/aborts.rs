@@ -20,12 +20,14 @@ fn is_work(event: &Value) -> bool {
 /// One abort so long after the prompt in a cold directory: after the end nothing is done any more.
 async fn abort_after(rig: &Rig, events: &mut Events, delay: Duration) {
     let session = rig.cold_session().await;
-    let script = format!("@stub {} >> say:done", bash("sleep 0.3; echo ran > ran"));
+    let script = format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
     let id = rig.script(&session, &script).await;
     tokio::time::sleep(delay).await;
     rig.abort(&session).await;
     let seen = turn(events, &id, "ended").await;
     assert_eq!(outcome(&seen), "aborted", "after {delay:?}: {}", story(&seen));
+    // From here on a tool that still runs writes its file at once.
+    std::fs::write(PathBuf::from(&session.directory).join("go"), "").expect("a file");
     let asked = rig.asked(&session);
     let marker = rig.script(&session, "@stub say:marker").await;
     let after = turn(events, &marker, "started").await;
@@ -60,7 +62,7 @@ async fn an_abort_whose_caller_leaves_and_one_for_two_prompts() {
     let rig = Rig::start().await;
     let mut events = rig.door.events("/global/event", None).await;
     let session = rig.cold_session().await;
-    let script = format!("@stub {} >> say:done", bash("sleep 0.3; echo ran > ran"));
+    let script = format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
     let first = rig.script(&session, &script).await;
     let second = rig.script(&session, &script).await;
     let left = timeout(Duration::from_millis(20), rig.call(&session, "abort").send()).await;
