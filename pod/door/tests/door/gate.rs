@@ -236,6 +236,8 @@ async fn prompts_at_the_instant_of_the_close_are_wholly_before_it_or_refused() {
         }
     }
     assert!(!refused.is_empty() && before.len() > 1, "{} before, {} refused", before.len(), refused.len());
+    let counts = [("before", before.len() as u64), ("refused", refused.len() as u64)];
+    scale.report("prompts_at_the_instant_of_the_close_are_wholly_before_it_or_refused", 0, &counts);
     let found = async {
         loop {
             let stored = messages(&door, &session).await;

@@ -229,7 +229,8 @@ async fn every_request_of_a_start_is_answered() {
     const REQUESTS: usize = 200;
     let sandbox = Sandbox::start().await;
     let door = sandbox.door().await;
-    for round in 0..Scale::current().pick(1, 5) {
+    let (scale, mut answered) = (Scale::current(), 0);
+    for round in 0..scale.pick(1, 5) {
         killed(&sandbox).await;
         let begun = Instant::now();
         let mut requests = JoinSet::new();
@@ -247,8 +248,10 @@ async fn every_request_of_a_start_is_answered() {
         while let Some(answer) = timeout(START, requests.join_next()).await.expect("every answer") {
             let answer = answer.expect("a task").expect("an answer");
             assert_eq!(answer.status(), 200, "round {round}, of {count}");
+            answered += 1;
         }
     }
+    scale.report("every_request_of_a_start_is_answered", 0, &[("answered", answered)]);
     door.stop().await;
     sandbox.supervisor.stop().await;
 }

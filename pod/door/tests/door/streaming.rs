@@ -85,6 +85,8 @@ impl Counted {
         let [given, taken, most] = [&self.given, &self.taken, &self.most].map(|n| n.load(Ordering::SeqCst));
         assert_eq!((given, taken), (size, size));
         assert!(most < UNDER_WAY, "{most} bytes were under way");
+        let counts = [("bytes", given as u64), ("most_under_way", most as u64)];
+        Scale::current().report("a_body_streams_in_constant_memory", 0, &counts);
     }
 }
 

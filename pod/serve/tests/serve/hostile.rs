@@ -69,7 +69,9 @@ async fn bytes_that_are_no_requests_get_typed_answers_or_none_and_it_works_after
     let seed = 20_261_130;
     let mut random = StdRng::seed_from_u64(seed);
     let mut statuses = std::collections::BTreeMap::<String, usize>::new();
-    for _ in 0..Scale::current().pick(300, 10_000) {
+    let (scale, mut requests) = (Scale::current(), 0);
+    for _ in 0..scale.pick(300, 10_000) {
+        requests += 1;
         let sent = bytes(&mut random);
         let answer = exchange(program.control, &sent).await;
         let line = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
@@ -77,6 +79,7 @@ async fn bytes_that_are_no_requests_get_typed_answers_or_none_and_it_works_after
         *statuses.entry(line).or_default() += 1;
     }
     assert!(statuses.len() > 2, "{statuses:?}");
+    scale.report("hostile_bytes_at_the_control_address", 0, &[("requests", requests)]);
     let long = [b"GET /live HTTP/1.1\r\nx: ".as_slice(), &vec![b'a'; 64 * 1024], b"\r\n\r\n"].concat();
     let answer = exchange(program.control, &long).await;
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"));

@@ -153,7 +153,7 @@ impl Matrix {
 
 async fn points_of_a_turn(victim: Victim, test: &str, cause: &str, words: &str) {
     let scale = Scale::current();
-    let seeds = scale.pick(2, 25);
+    let seeds = scale.pick(5, 25);
     // Only a wedged opencode should be found to be one, on a busy machine too.
     let health_deadline_ms = if victim == Victim::WedgedOpencode { 3_000 } else { 10_000 };
     let mut matrix = Matrix::start(&Options { health_deadline_ms, ..Options::default() }).await;
@@ -189,7 +189,7 @@ async fn the_supervisor_is_killed_at_points_of_a_turn() {
 #[tokio::test]
 async fn the_sidecar_is_killed_at_points_of_a_turn() {
     let scale = Scale::current();
-    let seeds = scale.pick(2, 25);
+    let seeds = scale.pick(5, 25);
     let mut matrix = Matrix::start(&Options::default()).await;
     for seed in 0..seeds {
         let before = matrix.kill(Victim::Sidecar, seed).await;

@@ -20,7 +20,8 @@ fn is_work(event: &Value) -> bool {
 /// One abort so long after the prompt in a cold directory: after the end nothing is done any more.
 async fn abort_after(rig: &Rig, events: &mut Events, delay: Duration) {
     let session = rig.cold_session().await;
-    let script = format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
+    let script =
+        format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
     let id = rig.script(&session, &script).await;
     tokio::time::sleep(delay).await;
     rig.abort(&session).await;
@@ -47,12 +48,15 @@ async fn abort_after(rig: &Rig, events: &mut Events, delay: Duration) {
 async fn an_abort_in_a_cold_directory_takes_effect_whenever_it_comes() {
     let rig = Rig::start().await;
     let mut events = rig.door.events("/global/event", None).await;
-    let rounds = Scale::current().pick(2, 30);
+    let scale = Scale::current();
+    let (rounds, delays) = (scale.pick(2, 30), [0, 25, 50, 100, 200, 300, 400, 600]);
     for _ in 0..rounds {
-        for delay in [0, 25, 50, 100, 200, 300, 400, 600] {
+        for delay in delays {
             abort_after(&rig, &mut events, Duration::from_millis(delay)).await;
         }
     }
+    let counts = [("aborts", rounds * delays.len() as u64)];
+    scale.report("an_abort_in_a_cold_directory_takes_effect_whenever_it_comes", 0, &counts);
     rig.idle().await;
     rig.stop().await;
 }
@@ -62,7 +66,8 @@ async fn an_abort_whose_caller_leaves_and_one_for_two_prompts() {
     let rig = Rig::start().await;
     let mut events = rig.door.events("/global/event", None).await;
     let session = rig.cold_session().await;
-    let script = format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
+    let script =
+        format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
     let first = rig.script(&session, &script).await;
     let second = rig.script(&session, &script).await;
     let left = timeout(Duration::from_millis(20), rig.call(&session, "abort").send()).await;
@@ -75,6 +80,7 @@ async fn an_abort_whose_caller_leaves_and_one_for_two_prompts() {
         let seen = turn(&mut events, &second, "ended").await;
         assert_eq!(outcome(&seen), "aborted", "{}", story(&seen));
     }
+    std::fs::write(PathBuf::from(&session.directory).join("go"), "").expect("a file");
     rig.mark(&session, &mut events).await;
     assert!(!PathBuf::from(&session.directory).join("ran").exists());
     rig.idle().await;
