@@ -3,14 +3,19 @@
 //! opencode keeps such a failure until it ends, whatever becomes of the file and of the directory's instance (measured
 //! on opencode 1.15.4 and 1.18.33).
 
-use std::{collections::HashMap, fs::Metadata, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
+use std::{
+    fs::Metadata,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-/// Directories that are remembered. Failures beyond that are mended by opencode's next start only.
-const DIRECTORIES: usize = 256;
+/// Failures that are remembered. Those beyond that are mended by opencode's next start only.
+const FAILURES: usize = 256;
 
 /// Bytes of a path.
 const PATH: usize = 4096;
@@ -63,9 +68,10 @@ impl Stamp {
     }
 }
 
-/// A directory that cannot be used.
+/// A file that cannot be used, and for which directory.
 #[derive(Debug)]
 struct Failure {
+    directory: String,
     file: PathBuf,
     /// The file as it was when opencode had read it; nothing when it cannot be seen from here.
     stamp: Option<Stamp>,
@@ -79,7 +85,7 @@ pub(crate) struct Failures {
     boot_id: String,
     /// When what the door has not heard may have happened in it; nothing when it heard all.
     unheard_since: Option<Timestamp>,
-    of: HashMap<String, Failure>,
+    known: Vec<Failure>,
     /// One of the files was changed, so opencode is to be started anew.
     due: bool,
     started: Option<Instant>,
@@ -96,30 +102,46 @@ impl Failures {
 
     /// A question about the directory, asked at that time, failed for this file, which looks so now. False when there
     /// are too many. Only the first failure tells anything: opencode does not look again.
+    ///
+    /// A directory may have several: a request that names a session and no directory is for the session's (measured on
+    /// opencode 1.18.33, and not so on 1.15.4), and known here by opencode's own.
     pub(crate) fn note(&mut self, question: &Question, file: PathBuf, stamp: Option<Stamp>) -> bool {
         let Question { boot_id, directory, asked } = question;
-        if self.boot_id != *boot_id || self.of.contains_key(directory) {
+        let known = self.of(boot_id, directory).any(|failure| failure.file == file);
+        if self.boot_id != *boot_id || known {
             return true;
         }
-        if self.of.len() >= DIRECTORIES {
+        if self.known.len() >= FAILURES {
             return false;
         }
         let read = self.unheard_since.unwrap_or(*asked).as_nanosecond() - COARSE_NS;
         let unsure = stamp.is_some_and(|stamp| stamp.changed >= read);
-        self.of.insert(directory.clone(), Failure { file, stamp, unsure });
+        self.known.push(Failure { directory: directory.clone(), file, stamp, unsure });
         true
     }
 
-    /// The file for which the directory failed in this run.
-    pub(crate) fn file(&self, boot_id: &str, directory: &str) -> Option<PathBuf> {
-        let failure = self.of.get(directory).filter(|_| self.boot_id == boot_id)?;
-        Some(failure.file.clone())
+    fn of(&self, boot_id: &str, directory: &str) -> impl Iterator<Item = &Failure> {
+        let current = self.boot_id == boot_id;
+        self.known.iter().filter(move |failure| current && failure.directory == directory)
     }
 
-    /// The directory's file looks so now. Whether opencode is to be started anew for it.
-    pub(crate) fn looked(&mut self, boot_id: &str, directory: &str, stamp: Option<Stamp>) -> bool {
-        let failure = self.of.get(directory).filter(|_| self.boot_id == boot_id);
-        let changed = failure.is_some_and(|failure| failure.unsure || failure.stamp != stamp);
+    /// The files for which the directory failed in this run.
+    pub(crate) fn files(&self, boot_id: &str, directory: &str) -> Vec<PathBuf> {
+        self.of(boot_id, directory).map(|failure| failure.file.clone()).collect()
+    }
+
+    /// A file of the directory looks so now. Whether opencode is to be started anew for it.
+    pub(crate) fn looked(
+        &mut self,
+        boot_id: &str,
+        directory: &str,
+        file: &Path,
+        stamp: Option<Stamp>,
+    ) -> bool {
+        let mut failures = self.of(boot_id, directory);
+        let changed =
+            failures.any(|failure| failure.file == file && (failure.unsure || failure.stamp != stamp));
+        drop(failures);
         self.due |= changed;
         changed
     }

@@ -104,7 +104,7 @@ pub(crate) async fn note(door: &Door, question: &Question, status: StatusCode, b
     let Some(stamp) = look(&file).await else { return };
     tracing::debug!(directory = question.directory, file = %file.display(), "a configuration cannot be used");
     if !door.mending.failures().note(question, file, stamp) {
-        tracing::warn!(directory = question.directory, "too many directories cannot be used");
+        tracing::warn!(directory = question.directory, "too many configurations cannot be used");
     }
 }
 
@@ -117,12 +117,17 @@ async fn look(file: &Path) -> Option<Option<Stamp>> {
 /// Before a request for a directory: when its configuration was broken and the file was changed, waits until opencode
 /// was ended for it, so that the next one takes the request; or until it is known that it cannot be now.
 pub(crate) async fn before(door: &Door, directory: &str) {
-    let Some((boot_id, file)) = failed(door, directory) else { return };
-    let Some(stamp) = look(&file).await else { return };
+    let Some((boot_id, files)) = failed(door, directory) else { return };
     let mut tried = door.mending.tried.subscribe();
-    if !door.mending.failures().looked(&boot_id, directory, stamp) {
+    let mut changed = false;
+    for file in files {
+        let Some(stamp) = look(&file).await else { continue };
+        changed |= door.mending.failures().looked(&boot_id, directory, &file, stamp);
+    }
+    if !changed {
         return;
     }
+    tried.mark_unchanged();
     door.mending.wanted.notify_one();
     let tried = timeout(door.config.start_wait, tried.changed()).await;
     if tried.is_err() || door.mending.failures().due().is_some() {
@@ -130,10 +135,10 @@ pub(crate) async fn before(door: &Door, directory: &str) {
     }
 }
 
-fn failed(door: &Door, directory: &str) -> Option<(String, PathBuf)> {
+fn failed(door: &Door, directory: &str) -> Option<(String, Vec<PathBuf>)> {
     let Passage::Open { boot_id, .. } = &*door.passage.borrow() else { return None };
-    let file = door.mending.failures().file(boot_id, directory)?;
-    Some((boot_id.clone(), file))
+    let files = door.mending.failures().files(boot_id, directory);
+    (!files.is_empty()).then(|| (boot_id.clone(), files))
 }
 
 /// Starts opencode anew when a file was changed, as soon as nothing runs, until shutdown.

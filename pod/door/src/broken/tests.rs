@@ -59,12 +59,12 @@ fn a_start_is_due_when_the_file_looks_otherwise_than_when_it_failed() {
         (Some(stamp(9, Duration::from_millis(1))), Some(stamp(9, Duration::from_millis(1))), true),
     ] {
         let mut failures = heard();
-        assert!(failures.note(&question("one", "/w"), "/w/opencode.json".into(), then));
-        assert_eq!(failures.file("one", "/w"), Some("/w/opencode.json".into()));
-        assert_eq!(failures.file("one", "/other"), None);
+        assert!(failures.note(&question("one", "/w"), "/w/a".into(), then));
+        assert_eq!(failures.files("one", "/w"), [Path::new("/w/a")]);
+        assert!(failures.files("one", "/other").is_empty());
         assert_eq!(failures.due(), None);
-        assert_eq!(failures.looked("one", "/w", now), due, "{then:?} {now:?}");
-        assert!(!failures.looked("one", "/other", now));
+        assert_eq!(failures.looked("one", "/w", Path::new("/w/a"), now), due, "{then:?} {now:?}");
+        assert!(!failures.looked("one", "/other", Path::new("/w/a"), now));
         assert_eq!(failures.due(), due.then_some("one"), "{then:?} {now:?}");
     }
 }
@@ -74,19 +74,32 @@ fn the_first_failure_counts_until_the_next_run() {
     let mut failures = heard();
     failures.note(&question("one", "/w"), "/w/a".into(), Some(old(1)));
     failures.note(&question("one", "/w"), "/w/a".into(), Some(old(2)));
-    assert!(failures.looked("one", "/w", Some(old(2))), "opencode still tells what it read first");
+    assert!(
+        failures.looked("one", "/w", Path::new("/w/a"), Some(old(2))),
+        "opencode still tells what it read first"
+    );
     failures.hears("one", Some(Timestamp::UNIX_EPOCH));
     assert_eq!(failures.due(), Some("one"), "it is the same run");
     failures.started(Instant::now());
     assert_eq!(failures.due(), None);
     failures.hears("two", None);
-    assert_eq!(failures.file("two", "/w"), None);
+    assert!(failures.files("two", "/w").is_empty());
     failures.note(&question("one", "/w"), "/w/a".into(), Some(old(1)));
-    assert_eq!(failures.file("two", "/w"), None, "an answer of the run before");
+    assert!(failures.files("two", "/w").is_empty(), "an answer of the run before");
     failures.note(&question("two", "/w"), "/w/a".into(), Some(old(2)));
-    assert!(!failures.looked("one", "/w", Some(old(3))));
-    assert!(!failures.looked("two", "/w", Some(old(2))), "broken still, and not changed");
-    assert!(failures.looked("two", "/w", Some(old(3))));
+    assert!(!failures.looked("one", "/w", Path::new("/w/a"), Some(old(3))));
+    assert!(!failures.looked("two", "/w", Path::new("/w/a"), Some(old(2))), "broken still, and not changed");
+    assert!(failures.looked("two", "/w", Path::new("/w/a"), Some(old(3))));
+}
+
+#[test]
+fn a_directory_may_fail_for_several_files() {
+    let mut failures = heard();
+    failures.note(&question("one", "/own"), "/a/opencode.json".into(), Some(old(1)));
+    failures.note(&question("one", "/own"), "/b/opencode.json".into(), Some(old(2)));
+    assert_eq!(failures.files("one", "/own").len(), 2);
+    assert!(!failures.looked("one", "/own", Path::new("/a/opencode.json"), Some(old(1))));
+    assert!(failures.looked("one", "/own", Path::new("/b/opencode.json"), Some(old(3))));
 }
 
 #[test]
@@ -97,12 +110,12 @@ fn of_a_run_that_was_not_heard_whole_a_file_is_sure_only_if_it_is_older() {
         let mut failures = Failures::default();
         failures.hears("one", Some(unheard));
         failures.note(&question("one", "/w"), "/w/a".into(), Some(old(1)));
-        assert_eq!(failures.looked("one", "/w", Some(old(1))), !sure);
+        assert_eq!(failures.looked("one", "/w", Path::new("/w/a"), Some(old(1))), !sure);
     }
 }
 
 #[test]
-fn starts_are_some_time_apart_over_all_runs_and_directories_are_bounded() {
+fn starts_are_some_time_apart_over_all_runs_and_failures_are_bounded() {
     let mut failures = heard();
     let now = Instant::now();
     assert_eq!(failures.rest(now), Duration::ZERO);
@@ -110,7 +123,7 @@ fn starts_are_some_time_apart_over_all_runs_and_directories_are_bounded() {
     failures.hears("two", None);
     assert_eq!(failures.rest(now + REST / 4), REST * 3 / 4);
     assert_eq!(failures.rest(now + REST), Duration::ZERO);
-    for number in 0..DIRECTORIES {
+    for number in 0..FAILURES {
         assert!(failures.note(&question("two", &format!("/{number}")), "/w/a".into(), None));
     }
     assert!(!failures.note(&question("two", "/w"), "/w/a".into(), None));

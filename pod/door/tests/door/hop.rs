@@ -12,6 +12,10 @@ use crate::{
     rig::within,
 };
 
+/// A failure that the door reads before it passes it on.
+const BROKEN: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nx-kept: 1\r\ncontent-length: 78\r\n\r\n\
+    { \"name\":\"ConfigJsonError\", \"data\":{\"path\":\"/nowhere/opencode.json\",\"more\":7}}";
+
 /// Answers by path with fixed bytes, and keeps the connection.
 async fn answer(head: String, mut socket: TcpStream) {
     let path = head.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
@@ -25,6 +29,8 @@ async fn answer(head: String, mut socket: TcpStream) {
         "/trailers" => b"HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n",
         "/old" => b"HTTP/1.0 200 OK\r\n\r\nto the end",
         "/upgrade" => b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: s\r\n\r\n",
+        "/broken" => BROKEN.as_bytes(),
+        "/stands-still" => b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{",
         _ => b"",
     };
     if path == "/echo" {
@@ -117,6 +123,27 @@ async fn answers_cross_without_what_belongs_to_the_hop_and_the_connection_lives_
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     let expected = b"A\r\nto the end\r\n0\r\n\r\n";
     assert_eq!(client.bytes(expected.len()).await, expected);
+    door.door.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_that_the_door_reads_crosses_as_it_is() {
+    let upstream = Raw::start(answer);
+    let door = upstream.door(|_| {}).await;
+    let (_, body) = BROKEN.split_once("\r\n\r\n").expect("a body");
+    for line in ["GET /broken", "POST /broken"] {
+        let mut client = door.connect().await;
+        for _ in 0..2 {
+            client.request(line, "content-length: 0\r\n").await;
+            let head = client.head().await;
+            assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
+            assert_eq!((value(&head, "x-kept"), value(&head, "content-length")), (Some("1"), Some("78")));
+            assert_eq!(client.bytes(body.len()).await, body.as_bytes());
+        }
+        client.request(&line.replace("broken", "stands-still"), "content-length: 0\r\n").await;
+        let head = client.head().await;
+        assert!(head.starts_with("HTTP/1.1 502"), "nobody waits for its rest: {head}");
+    }
     door.door.stop().await;
 }
 
