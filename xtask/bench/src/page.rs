@@ -68,7 +68,9 @@ const POD_TAIL: &str = "
 - **turn-wall**: from the prompt to `session.idle`, of a turn of 5,000 deltas at full speed, as a subscriber of \
   `/global/event` sees it.
 - **turn-cpu**: processor time of the sidecar over these turns, against opencode's own (the baseline).
-- **first-delta**: from the prompt to its first delta, in a warm session.
+- **first-delta-added**: from the prompt to its first delta, 200 times each way, with an upstream that answers at once: \
+  what the door adds. **first-delta**: the same with opencode, in a warm session; its own time varies by more than the \
+  door adds.
 - **sidecar-memory-\\*, supervisor-memory**: resident; the sidecar's right after its start, after a turn of 5,000 deltas \
   which its journal holds, and after a minute of idleness.
 - **idle-cpu**: of both programs together, over a minute, with one subscriber. The baseline is opencode's own.

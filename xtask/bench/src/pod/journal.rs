@@ -68,7 +68,7 @@ async fn carry(programs: &Programs, load: Load) -> anyhow::Result<Seen> {
         let mut sent = 0;
         for millisecond in 0..Load::LENGTH {
             for frame in load.at(millisecond) {
-                upstream.send(frame)?;
+                upstream.send(&frame)?;
                 sent += 1;
             }
             sleep_until(begun + Duration::from_millis(u64::from(millisecond) + 1)).await;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::ensure;
 use berth_serve::{Metrics, Password, ServeLink, ServePhase, ServeState, serve_control};
 use tokio::sync::watch;
 use tokio_util::{
@@ -28,6 +28,9 @@ pub(crate) const PIECE: usize = 256 * 1024;
 /// `GET /bench/<bytes>` gives so many bytes; `POST` of anything is read to its end.
 pub(crate) const DOWNLOAD: &str = "/bench/";
 
+/// A prompt is answered with a turn of one delta, at once.
+const PROMPT: &str = "/prompt_async";
+
 /// Writes to a subscriber that wait at most.
 const QUEUE: usize = 256;
 
@@ -41,26 +44,26 @@ pub(crate) struct StandIn {
     pub(crate) address: SocketAddr,
     /// Where its supervisor would.
     pub(crate) control: SocketAddr,
-    subscriber: Subscriber,
+    subscribers: Subscribers,
     _state: watch::Sender<ServeState>,
     _shutdown: DropGuard,
 }
 
-/// The newest subscriber of `/global/event`.
-type Subscriber = Arc<Mutex<Option<SyncSender<Vec<u8>>>>>;
+/// Those of `/global/event`.
+type Subscribers = Arc<Mutex<Vec<SyncSender<Vec<u8>>>>>;
 
 impl StandIn {
     /// Serves until it is dropped; its threads end with the program.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
-        let subscriber = Subscriber::default();
-        let for_thread = Arc::clone(&subscriber);
+        let subscribers = Subscribers::default();
+        let for_thread = Arc::clone(&subscribers);
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                let subscriber = Arc::clone(&for_thread);
+                let subscribers = Arc::clone(&for_thread);
                 // Whoever asked notices that it failed.
-                thread::spawn(move || answer(connection, &subscriber).ok());
+                thread::spawn(move || answer(connection, &subscribers).ok());
             }
         });
         let state = ServeState {
@@ -84,17 +87,24 @@ impl StandIn {
             shutdown.clone(),
         ));
         let shutdown = shutdown.drop_guard();
-        Ok(Self { address, control: control_address, subscriber, _state: sender, _shutdown: shutdown })
+        Ok(Self { address, control: control_address, subscribers, _state: sender, _shutdown: shutdown })
     }
 
-    /// Writes these bytes to the subscriber at once, as one chunk.
-    pub(crate) fn send(&self, events: Vec<u8>) -> anyhow::Result<()> {
-        let subscriber = self.subscriber.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        subscriber.context("nobody has subscribed")?.send(events).context("the subscriber has left")
+    /// Writes these bytes to each subscriber at once, as one chunk.
+    pub(crate) fn send(&self, events: &[u8]) -> anyhow::Result<()> {
+        ensure!(send(&self.subscribers, events) > 0, "nobody has subscribed");
+        Ok(())
     }
 }
 
-fn answer(connection: TcpStream, subscriber: &Subscriber) -> io::Result<()> {
+/// Gives how many subscribers there are.
+fn send(subscribers: &Subscribers, events: &[u8]) -> usize {
+    let mut subscribers = subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+    subscribers.retain(|subscriber| subscriber.send(events.to_vec()).is_ok());
+    subscribers.len()
+}
+
+fn answer(connection: TcpStream, subscribers: &Subscribers) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let mut reader = BufReader::with_capacity(PIECE, connection);
     let mut writer = reader.get_ref().try_clone()?;
@@ -104,6 +114,11 @@ fn answer(connection: TcpStream, subscriber: &Subscriber) -> io::Result<()> {
     let path = path.split('?').next().unwrap_or_default();
     if method == "POST" {
         io::copy(&mut reader.take(length), &mut io::sink())?;
+        if let Some(session) = path.strip_prefix("/session/").and_then(|rest| rest.strip_suffix(PROMPT)) {
+            for event in turn(session) {
+                send(subscribers, &event);
+            }
+        }
         return json(&mut writer, "true");
     }
     if let Some(bytes) = path.strip_prefix(DOWNLOAD).and_then(|bytes| bytes.parse().ok()) {
@@ -112,12 +127,31 @@ fn answer(connection: TcpStream, subscriber: &Subscriber) -> io::Result<()> {
     match path {
         "/global/event" => {
             let (sender, events) = sync_channel(QUEUE);
-            subscriber.lock().unwrap_or_else(PoisonError::into_inner).replace(sender);
+            subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
             stream(&mut writer, &events)
         }
         "/global/health" => json(&mut writer, r#"{"healthy":true,"version":"1.18.33"}"#),
         _ => json(&mut writer, "{}"),
     }
+}
+
+/// The events of a turn, as far as the door goes by them.
+fn turn(session: &str) -> [Vec<u8>; 5] {
+    let event = |kind: &str, properties: &str| {
+        let payload = format!(r#"{{"type":"{kind}","properties":{{"sessionID":"{session}",{properties}}}}}"#);
+        format!("data: {{\"directory\":\"/workspace\",\"payload\":{payload}}}\n\n").into_bytes()
+    };
+    let info = |id: &str, rest: &str| format!(r#""info":{{"id":"{id}","sessionID":"{session}",{rest}}}"#);
+    let asked = info("msg_1", r#""role":"user","time":{"created":1}"#);
+    let answered =
+        info("msg_2", r#""role":"assistant","parentID":"msg_1","time":{"created":2,"completed":3}"#);
+    [
+        event("message.updated", &asked),
+        event("session.status", r#""status":{"type":"busy"}"#),
+        event("message.part.delta", r#""messageID":"msg_2","partID":"prt_1","field":"text","delta":"Yes.""#),
+        event("message.updated", &answered),
+        event("session.idle", r#""x":0"#),
+    ]
 }
 
 /// The request's first line and the length of its body.
