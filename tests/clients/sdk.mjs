@@ -24,6 +24,8 @@ const until = async (wanted) => {
     if (wanted(value)) return value;
   }
 };
+// The SDK connects when it is first asked for an event.
+await until((event) => event.type === "server.connected");
 const idle = (id) => until((event) => event.type === "session.idle" && event.properties.sessionID === id);
 
 const session = data(await client.session.create({ body: { title: "by the SDK" } }));

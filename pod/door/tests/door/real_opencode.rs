@@ -52,6 +52,8 @@ impl Sandbox {
         let data = directory.path().join("data");
         let mut config = ServeConfig::new(program, &work, data, INTERNAL.into(), inherited);
         config.config_home = config_home;
+        // Some tests kill it many times, and none is about the pauses between its starts.
+        config.timings.backoff_longest = config.timings.backoff_first;
         let switches = [
             "OPENCODE_DISABLE_MODELS_FETCH",
             "OPENCODE_DISABLE_AUTOUPDATE",

@@ -238,7 +238,8 @@ fn story(seen: &[Value]) -> String {
         let own = if event["type"] == "berth.turn" { properties } else { &Value::Null };
         let (kind, session, status) =
             (&event["type"], &properties["sessionID"], &properties["status"]["type"]);
-        format!("\n{kind} {session} {status} {} {} {own}", info["role"], info["id"])
+        let directory = &properties["directory"];
+        format!("\n{kind} {session} {status} {} {} {directory} {own}", info["role"], info["id"])
     };
     seen.iter().rev().take(60).rev().map(line).collect()
 }

@@ -124,7 +124,9 @@ impl Matrix {
         self.pod.expect_alive(&self.session, &format!("alive{seed}")).await;
         until("the end of the next turn", || self.turns("ended") >= before.ended + 2).await;
         assert_eq!(self.turns("ended"), before.ended + 2, "each turn ends once");
-        assert_eq!(self.turns("started"), before.started + 2, "each turn begins once");
+        // What is killed early enough has not begun.
+        let begun = self.turns("started") - before.started;
+        assert!((1..=2).contains(&begun), "each turn begins once at most: {begun}");
     }
 
     /// The same where the new door may have found the turn running, or over: then its end may be untold.

@@ -17,8 +17,10 @@ fn is_work(event: &Value) -> bool {
     }
 }
 
-/// One abort so long after the prompt in a cold directory: after the end nothing is done any more.
-async fn abort_after(rig: &Rig, events: &mut Events, delay: Duration) {
+/// One abort so long after the prompt in a cold directory: after the end nothing is done any more. Gives whether opencode
+/// swallowed the next prompt: one that comes within a millisecond after the idle of an aborted turn was seen to begin
+/// and end without its model being asked, about once in 80 times (measured on opencode 1.18.33).
+async fn abort_after(rig: &Rig, events: &mut Events, delay: Duration) -> bool {
     let session = rig.cold_session().await;
     let script =
         format!("@stub {} >> say:done", bash("until [ -e go ]; do sleep 0.02; done; echo ran > ran"));
@@ -37,11 +39,15 @@ async fn abort_after(rig: &Rig, events: &mut Events, delay: Duration) {
         .filter(|event| is_work(event) && event["properties"]["sessionID"] == session.id.as_str())
         .collect();
     assert_eq!(work, Vec::<&Value>::new(), "after {delay:?}");
-    turn(events, &marker, "ended").await;
+    let end = turn(events, &marker, "ended").await;
+    let told = [&seen[..], &after[..], &end[..]].concat();
+    assert_eq!(outcome(&end), "idle", "after {delay:?} the next turn was not left alone: {}", story(&told));
     let written = PathBuf::from(&session.directory).join("ran");
     assert!(!written.exists(), "after {delay:?} the tool ran to its end");
-    assert_eq!(rig.asked(&session), asked + 1, "after {delay:?} the model was asked again");
+    let again = rig.asked(&session);
+    assert!(again <= asked + 1, "after {delay:?} the model was asked again: {}", story(&told));
     rig.dispose(&session).await;
+    again == asked
 }
 
 #[tokio::test]
@@ -50,12 +56,13 @@ async fn an_abort_in_a_cold_directory_takes_effect_whenever_it_comes() {
     let mut events = rig.door.events("/global/event", None).await;
     let scale = Scale::current();
     let (rounds, delays) = (scale.pick(2, 30), [0, 25, 50, 100, 200, 300, 400, 600]);
+    let mut swallowed = 0;
     for _ in 0..rounds {
         for delay in delays {
-            abort_after(&rig, &mut events, Duration::from_millis(delay)).await;
+            swallowed += u64::from(abort_after(&rig, &mut events, Duration::from_millis(delay)).await);
         }
     }
-    let counts = [("aborts", rounds * delays.len() as u64)];
+    let counts = [("aborts", rounds * delays.len() as u64), ("next_prompts_swallowed", swallowed)];
     scale.report("an_abort_in_a_cold_directory_takes_effect_whenever_it_comes", 0, &counts);
     rig.idle().await;
     rig.stop().await;
