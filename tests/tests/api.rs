@@ -1,7 +1,10 @@
 //! Bad input: a typed problem that names field and reason, and nothing changed. Raw HTTP, on a real stack.
 
 use berth_tests::Stack;
-use berth_wire::problem::{PROBLEM_JSON, Problem, ProblemType};
+use berth_wire::{
+    api::SessionFilter,
+    problem::{PROBLEM_JSON, Problem, ProblemType},
+};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -143,7 +146,8 @@ async fn sessions_can_be_listed_renamed_and_deleted() {
     let (first, second) = (stack.session().await.id, stack.session().await.id);
     let renamed = stack.client.rename_session(first, "  My title ").await.expect("it is taken");
     assert_eq!(renamed.title.as_deref(), Some("My title"));
-    let listed = stack.client.list_sessions("local", "default").await.expect("a list");
+    let listed =
+        stack.client.list_sessions("local", "default", &SessionFilter::default()).await.expect("a list");
     assert_eq!(listed.iter().map(|session| session.id).collect::<Vec<_>>(), [second, first]);
     stack.client.delete_session(second).await.expect("it is taken");
     let again = stack.client.delete_session(second).await.expect_err("it is gone");

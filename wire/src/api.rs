@@ -7,18 +7,21 @@ use uuid::Uuid;
 
 use crate::turn::{TurnError, TurnState, TurnStopReason, Usage};
 
+mod files;
+mod list;
+mod prompt;
+
+pub use files::{FileChange, FileChangeStatus, FileEntry, FileKind};
+pub use list::{LIST_DEFAULT, LIST_MAX, ListOrder, ListQuery, Page, SessionFilter};
+pub use prompt::{
+    DATA_URL_MAX, ModelChoice, PARTS_MAX, ParseModelError, PostMessage, PromptPart, shown_prompt,
+};
+
 /// Longest accepted `Idempotency-Key`, in bytes.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
 
 /// Header that makes `POST .../messages` safe to repeat.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
-
-/// A page of a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Page<T> {
-    /// The items, in the order that the route states.
-    pub items: Vec<T>,
-}
 
 /// Where a sandbox's opencode stands, as its door sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -51,6 +54,54 @@ pub struct Sandbox {
     pub boot: u64,
 }
 
+/// A model that a sandbox's opencode is configured with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModelInfo {
+    /// What to put into `PostMessage.model`.
+    #[serde(flatten)]
+    pub id: ModelChoice,
+    /// Its name for a person.
+    pub name: String,
+    /// Its provider's name for a person.
+    pub provider: String,
+    /// Tokens that it takes, its answer included; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
+    /// It takes images.
+    #[serde(default)]
+    pub images: bool,
+    /// It is what opencode takes where no model is named.
+    #[serde(default)]
+    pub default: bool,
+}
+
+/// How an agent of opencode can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentMode {
+    /// By a prompt.
+    Primary,
+    /// By another agent, or where a prompt mentions it.
+    Subagent,
+    /// In both ways.
+    All,
+}
+
+/// An agent that a sandbox's opencode is configured with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentInfo {
+    /// What to put into `PostMessage.agent`, or into an agent part.
+    pub name: String,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// How it can be used.
+    pub mode: AgentMode,
+    /// The model that it is tied to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelChoice>,
+}
+
 /// Body of `POST /v1/sandboxes/{namespace}/{name}/sessions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -69,7 +120,7 @@ pub struct RenameSession {
 }
 
 /// A conversation with the agent of one sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Id (UUIDv7).
     pub id: Uuid,
@@ -83,10 +134,14 @@ pub struct Session {
     pub title: Option<String>,
     /// opencode's own id, once the first prompt was sent.
     pub opencode_session_id: Option<String>,
+    /// What it does.
+    pub state: SessionState,
     /// Highest `seq` in its event log; 0 when empty.
     pub last_seq: i64,
     /// Turns that have not ended: the running one and those queued behind it, oldest first.
     pub open_turns: Vec<Uuid>,
+    /// Tokens and cost of all its turns, those of subagents not included.
+    pub usage: Usage,
     /// When it was created.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
@@ -95,39 +150,18 @@ pub struct Session {
     pub updated_at: Timestamp,
 }
 
-/// One part of a prompt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub enum PromptPart {
-    /// Plain text.
-    Text {
-        /// The text, not blank.
-        text: String,
-    },
-}
-
-impl PromptPart {
-    /// The text of this part.
-    pub fn text(&self) -> &str {
-        match self {
-            Self::Text { text } => text,
-        }
-    }
-}
-
-/// Body of `POST /v1/sessions/{id}/messages`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PostMessage {
-    /// The prompt, at least one part.
-    pub parts: Vec<PromptPart>,
-}
-
-impl PostMessage {
-    /// A prompt of one text part.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self { parts: vec![PromptPart::Text { text: text.into() }] }
-    }
+/// What a session does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Nothing.
+    Idle,
+    /// A prompt waits to be sent to opencode.
+    Queued,
+    /// A turn runs.
+    Running,
+    /// A turn runs, and waits for a person's answer to a permission or a question.
+    Waiting,
 }
 
 /// A prompt and what became of it.
@@ -141,8 +175,17 @@ pub struct Turn {
     pub ordinal: i64,
     /// Where it stands.
     pub state: TurnState,
-    /// The prompt.
+    /// The prompt. What a `data:` URL held is not repeated here: see [`PromptPart::File`].
     pub prompt: Vec<PromptPart>,
+    /// The model that was asked for; absent where the session's own was to be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelChoice>,
+    /// The agent that was asked for, by name; absent where the default one was to be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The turn whose prompt this one repeats, if it came from a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<Uuid>,
     /// Why the agent stopped; absent while it runs and when it failed.
     pub stop_reason: Option<TurnStopReason>,
     /// What went wrong; only on `failed` and `unknown`.
@@ -165,6 +208,10 @@ pub struct Turn {
 pub struct HistoryTurn {
     /// The turn.
     pub turn: Turn,
+    /// Its prompt was removed from opencode's session later, by a revert for example: the agent no longer knows of
+    /// this turn.
+    #[serde(default)]
+    pub removed: bool,
     /// The agent's text, parts in order of first sight, joined without a separator.
     pub text: String,
     /// The agent's thoughts, likewise.

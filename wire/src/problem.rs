@@ -34,6 +34,8 @@ pub enum ProblemType {
     IdempotencyConflict,
     /// 409: the request was already settled.
     AlreadyResolved,
+    /// 409: the turn has not ended, or ended well: there is nothing to retry.
+    TurnNotRetryable,
     /// 409: a call in flight, or a turn, does not end.
     Busy,
     /// 409: another replica of the server took the sandbox over.
@@ -52,6 +54,8 @@ pub enum ProblemType {
     UnsupportedMediaType,
     /// 422: a field's value is not acceptable.
     Invalid,
+    /// 422: the file is larger than this API hands out.
+    FileTooLarge,
     /// 429: the session's queue is full.
     QueueFull,
     /// 500: a defect of Berth; the request id leads to the log.
@@ -74,7 +78,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// Every type, for documents and tests.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::InvalidBody,
         Self::InvalidParameter,
         Self::InvalidHeader,
@@ -86,6 +90,7 @@ impl ProblemType {
         Self::RequestTimeout,
         Self::IdempotencyConflict,
         Self::AlreadyResolved,
+        Self::TurnNotRetryable,
         Self::Busy,
         Self::StaleFence,
         Self::GateHeld,
@@ -95,6 +100,7 @@ impl ProblemType {
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::Invalid,
+        Self::FileTooLarge,
         Self::QueueFull,
         Self::Internal,
         Self::BadGateway,
@@ -120,6 +126,7 @@ impl ProblemType {
             Self::RequestTimeout => ("request-timeout", 408, "The request took too long to arrive"),
             Self::IdempotencyConflict => ("idempotency-conflict", 409, "The idempotency key is taken"),
             Self::AlreadyResolved => ("already-resolved", 409, "This request was already settled"),
+            Self::TurnNotRetryable => ("turn-not-retryable", 409, "This turn cannot be retried"),
             Self::Busy => ("busy", 409, "Something is still going on"),
             Self::StaleFence => ("stale-fence", 409, "The fence is not the current one"),
             Self::GateHeld => ("gate-held", 409, "The gate is held"),
@@ -129,6 +136,7 @@ impl ProblemType {
             Self::BodyTooLarge => ("body-too-large", 413, "The request body is too large"),
             Self::UnsupportedMediaType => ("unsupported-media-type", 415, "The body must be JSON"),
             Self::Invalid => ("invalid", 422, "A field's value is not acceptable"),
+            Self::FileTooLarge => ("file-too-large", 422, "The file is too large"),
             Self::QueueFull => ("queue-full", 429, "The session's queue is full"),
             Self::Internal => ("internal", 500, "Internal error"),
             Self::BadGateway => ("bad-gateway", 502, "opencode gave no usable answer"),

@@ -99,7 +99,7 @@ pub struct TurnError {
     pub retry_at: Option<Timestamp>,
 }
 
-/// Tokens and cost of one turn, subagents not included.
+/// Tokens and cost of one turn, or of several, subagents not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
     /// Uncached input tokens.
@@ -114,6 +114,21 @@ pub struct Usage {
     pub cache_write_tokens: u64,
     /// Cost in US dollars, by opencode's price table.
     pub cost_usd: f64,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            cost_usd: self.cost_usd + other.cost_usd,
+        }
+    }
 }
 
 /// How a turn ended: exactly one for each turn.

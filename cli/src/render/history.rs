@@ -20,7 +20,7 @@ pub fn history_lines(turns: &[HistoryTurn], limit: usize) -> Vec<Piece> {
         pieces.push(Piece::line(Tone::Note, format!("({skipped} earlier {noun})")));
     }
     for turn in &turns[skipped..] {
-        let prompt: Vec<&str> = turn.turn.prompt.iter().map(PromptPart::text).collect();
+        let prompt: Vec<_> = turn.turn.prompt.iter().map(PromptPart::summary).collect();
         pieces.push(Piece::line(Tone::Ask, format!("› {}", clean_line(&prompt.join(" "), LINE_LIMIT))));
         let answer = clean_line(&turn.text, LINE_LIMIT);
         if !answer.is_empty() {

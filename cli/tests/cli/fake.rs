@@ -16,7 +16,8 @@ use axum::{
 };
 use berth_wire::{
     api::{
-        CancelResponse, HistoryTurn, Page, PermissionAnswer, PermissionDecision, PostMessage, Session, Turn,
+        CancelResponse, HistoryTurn, Page, PermissionAnswer, PermissionDecision, PostMessage, Session,
+        SessionState, Turn,
     },
     event::{
         EventPayload, PermissionRequested, PermissionResolved, Resolution, ResolvedBy, SessionEvent,
@@ -24,7 +25,7 @@ use berth_wire::{
     },
     problem::{PROBLEM_JSON, Problem, ProblemType},
     sse::write_event,
-    turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason},
+    turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason, Usage},
 };
 use futures_util::stream::unfold;
 use jiff::Timestamp;
@@ -141,7 +142,7 @@ impl Log {
     fn begin(&mut self, message: &PostMessage) -> Turn {
         let id = Uuid::now_v7();
         let acts = self.scripts.pop_front().unwrap_or_else(|| vec![says("x", 0, "?"), succeeds()]);
-        self.prompts.push(message.parts[0].text().to_owned());
+        self.prompts.push(message.parts[0].summary().into_owned());
         self.emit(id, EventPayload::TurnStarted(TurnStarted { prompt: message.parts.clone() }));
         self.running = Some((id, acts.into()));
         self.advance();
@@ -151,6 +152,9 @@ impl Log {
             ordinal: 1,
             state: TurnState::Running,
             prompt: message.parts.clone(),
+            model: None,
+            agent: None,
+            retry_of: None,
             stop_reason: None,
             error: None,
             usage: None,
@@ -236,6 +240,8 @@ fn session(app: &App) -> Session {
         directory: "/x".to_owned(),
         title: None,
         opencode_session_id: None,
+        state: SessionState::Idle,
+        usage: Usage::default(),
         last_seq: app.with(|log| i64::try_from(log.events.len()).unwrap()),
         open_turns: Vec::new(),
         created_at: Timestamp::UNIX_EPOCH,
@@ -307,7 +313,7 @@ impl FakeServer {
             .route(
                 "/v1/sessions/{id}/messages",
                 post(messages).get(async |State(app): State<App>| {
-                    Json(Page { items: app.with(|log| log.history.clone()) })
+                    Json(Page::whole(app.with(|log| log.history.clone())))
                 }),
             )
             .route("/v1/sessions/{id}/events", get(events))

@@ -5,17 +5,22 @@ use std::{sync::Arc, time::Duration};
 use backon::{ExponentialBuilder, Retryable};
 use berth_wire::{
     api::{
-        CancelRequest, CancelResponse, CreateSession, HistoryTurn, IDEMPOTENCY_KEY, Page, PermissionAnswer,
-        PostMessage, QuestionAnswer, RenameSession, Sandbox, Session, Turn,
+        AgentInfo, CancelRequest, CancelResponse, CreateSession, HistoryTurn, IDEMPOTENCY_KEY, LIST_MAX,
+        ListQuery, ModelInfo, Page, PermissionAnswer, PostMessage, QuestionAnswer, RenameSession, Sandbox,
+        Session, SessionFilter, Turn,
     },
     problem::Problem,
 };
 use reqwest::{Method, RequestBuilder, Response, Url, header};
 use secrecy::{ExposeSecret, SecretString};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 use crate::{ClientError, EventStream};
+
+mod files;
+
+pub use files::FileContent;
 
 /// Bound on making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -116,9 +121,36 @@ impl BerthClient {
         self.json(self.call(Method::POST, &path).json(body)).await
     }
 
-    /// `GET /v1/sandboxes/{namespace}/{name}/sessions`
-    pub async fn list_sessions(&self, namespace: &str, name: &str) -> Result<Vec<Session>, ClientError> {
-        self.items(&["v1", "sandboxes", namespace, name, "sessions"]).await
+    /// `GET /v1/sandboxes/{namespace}/{name}/sessions`: one page, newest first.
+    pub async fn session_page(
+        &self,
+        namespace: &str,
+        name: &str,
+        filter: &SessionFilter,
+    ) -> Result<Page<Session>, ClientError> {
+        self.page(&["v1", "sandboxes", namespace, name, "sessions"], filter).await
+    }
+
+    /// All of a sandbox's sessions that the filter lets through, newest first, page by page.
+    pub async fn list_sessions(
+        &self,
+        namespace: &str,
+        name: &str,
+        filter: &SessionFilter,
+    ) -> Result<Vec<Session>, ClientError> {
+        let path = ["v1", "sandboxes", namespace, name, "sessions"];
+        let page = |cursor| SessionFilter { cursor, limit: Some(LIST_MAX), ..filter.clone() };
+        self.all_pages(&path, page).await
+    }
+
+    /// `GET /v1/sandboxes/{namespace}/{name}/models`: what the sandbox's opencode is configured with.
+    pub async fn list_models(&self, namespace: &str, name: &str) -> Result<Vec<ModelInfo>, ClientError> {
+        self.items(&["v1", "sandboxes", namespace, name, "models"]).await
+    }
+
+    /// `GET /v1/sandboxes/{namespace}/{name}/agents`: what the sandbox's opencode is configured with.
+    pub async fn list_agents(&self, namespace: &str, name: &str) -> Result<Vec<AgentInfo>, ClientError> {
+        self.items(&["v1", "sandboxes", namespace, name, "agents"]).await
     }
 
     /// `GET /v1/sessions/{id}`
@@ -151,19 +183,42 @@ impl BerthClient {
         attempt.retry(self.retry.builder()).when(ClientError::is_transient).await
     }
 
-    /// `GET /v1/sessions/{id}/messages`: the assembled history, oldest turn first.
-    pub async fn history(&self, session: Uuid) -> Result<Vec<HistoryTurn>, ClientError> {
-        self.items(&["v1", "sessions", &session.to_string(), "messages"]).await
+    /// `GET /v1/sessions/{id}/messages`: one page of the assembled history, oldest turn first unless the query says
+    /// otherwise.
+    pub async fn history_page(
+        &self,
+        session: Uuid,
+        query: &ListQuery,
+    ) -> Result<Page<HistoryTurn>, ClientError> {
+        self.page(&["v1", "sessions", &session.to_string(), "messages"], query).await
     }
 
-    /// `GET /v1/sessions/{id}/turns`, oldest first.
+    /// The whole assembled history, oldest turn first, page by page.
+    pub async fn history(&self, session: Uuid) -> Result<Vec<HistoryTurn>, ClientError> {
+        self.all_pages(&["v1", "sessions", &session.to_string(), "messages"], next_page).await
+    }
+
+    /// `GET /v1/sessions/{id}/turns`: one page, oldest first unless the query says otherwise.
+    pub async fn turn_page(&self, session: Uuid, query: &ListQuery) -> Result<Page<Turn>, ClientError> {
+        self.page(&["v1", "sessions", &session.to_string(), "turns"], query).await
+    }
+
+    /// All turns, oldest first, page by page.
     pub async fn list_turns(&self, session: Uuid) -> Result<Vec<Turn>, ClientError> {
-        self.items(&["v1", "sessions", &session.to_string(), "turns"]).await
+        self.all_pages(&["v1", "sessions", &session.to_string(), "turns"], next_page).await
     }
 
     /// `GET /v1/turns/{id}`
     pub async fn get_turn(&self, turn: Uuid) -> Result<Turn, ClientError> {
         self.json(self.call(Method::GET, &["v1", "turns", &turn.to_string()])).await
+    }
+
+    /// `POST /v1/turns/{id}/retry`: queues the prompt of a turn that did not succeed once more, as a new turn; sent
+    /// again under the same key when the connection fails.
+    pub async fn retry_turn(&self, turn: Uuid, idempotency_key: &str) -> Result<Turn, ClientError> {
+        let path = ["v1", "turns", &turn.to_string(), "retry"];
+        let attempt = || self.json(self.call(Method::POST, &path).header(IDEMPOTENCY_KEY, idempotency_key));
+        attempt.retry(self.retry.builder()).when(ClientError::is_transient).await
     }
 
     /// `POST /v1/sessions/{id}/cancel`; sent again when the connection fails.
@@ -236,6 +291,31 @@ impl BerthClient {
         Ok(page.items)
     }
 
+    async fn page<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &impl Serialize,
+    ) -> Result<Page<T>, ClientError> {
+        self.json(self.call(Method::GET, path).query(query)).await
+    }
+
+    /// Every item of a list; the server ends it, since each page's cursor leads on.
+    async fn all_pages<T: DeserializeOwned, Q: Serialize>(
+        &self,
+        path: &[&str],
+        query: impl Fn(Option<String>) -> Q,
+    ) -> Result<Vec<T>, ClientError> {
+        let (mut items, mut cursor) = (Vec::new(), None);
+        loop {
+            let page: Page<T> = self.page(path, &query(cursor.take())).await?;
+            items.extend(page.items);
+            match page.next_cursor {
+                Some(next) => cursor = Some(next),
+                None => return Ok(items),
+            }
+        }
+    }
+
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
         let body = self.body(self.accepted(request).await?).await?;
         serde_json::from_slice(&body).map_err(|source| ClientError::Malformed { what: "answer", source })
@@ -277,6 +357,10 @@ impl BerthClient {
     fn unreachable(&self, source: reqwest::Error) -> ClientError {
         ClientError::Unreachable { url: self.base_url().to_owned(), source: source.without_url() }
     }
+}
+
+fn next_page(cursor: Option<String>) -> ListQuery {
+    ListQuery { limit: Some(LIST_MAX), cursor, order: None }
 }
 
 /// A proxy named in the environment must not see what is meant for this machine.

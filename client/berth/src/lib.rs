@@ -12,6 +12,6 @@ mod client;
 mod error;
 mod events;
 
-pub use client::{BerthClient, RetryPolicy};
+pub use client::{BerthClient, FileContent, RetryPolicy};
 pub use error::ClientError;
 pub use events::EventStream;

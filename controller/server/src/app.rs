@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use berth_opencode::{ClientConfig, OpencodeClient};
 use berth_wire::{
     api::{
-        CancelRequest, CancelResponse, CreateSession, HistoryTurn, PermissionAnswer, PostMessage, PromptPart,
-        QuestionAnswer, Sandbox, SandboxPhase, Session, Turn,
+        CancelRequest, CancelResponse, CreateSession, HistoryTurn, PARTS_MAX, PermissionAnswer, PostMessage,
+        PromptPart, QuestionAnswer, Sandbox, SandboxPhase, Session, Turn,
     },
     event::SessionEvent,
 };
@@ -24,8 +24,6 @@ use crate::{
 
 /// Longest title, in characters.
 const TITLE_MAX: usize = 200;
-/// Most parts of one prompt: their ids end in two digits, which keep their order.
-pub(crate) const PARTS_MAX: usize = 100;
 /// Longest list of sessions; newer ones come first.
 const LIST_MAX: i64 = 500;
 /// Events read from the store at once.
@@ -285,7 +283,8 @@ fn check_prompt(parts: &[PromptPart]) -> Result<(), AppError> {
     if parts.len() > PARTS_MAX {
         return Err(invalid("parts", format!("must have at most {PARTS_MAX} parts")));
     }
-    match parts.iter().position(|part| part.text().trim().is_empty()) {
+    let blank = |part: &PromptPart| matches!(part, PromptPart::Text { text } if text.trim().is_empty());
+    match parts.iter().position(blank) {
         Some(index) => Err(invalid(format!("parts[{index}].text"), "must not be blank")),
         None => Ok(()),
     }

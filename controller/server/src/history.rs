@@ -42,6 +42,7 @@ impl Assembly {
         let assemble = |turn: Turn| {
             let content = self.content.remove(&turn.id).unwrap_or_default();
             HistoryTurn {
+                removed: false,
                 turn,
                 text: content.fold.text(Voice::Message),
                 thought: content.fold.text(Voice::Thought),

@@ -54,7 +54,7 @@ pub(super) async fn list_history(
     State(app): State<super::State>,
     Segments(id): Segments<Uuid>,
 ) -> Result<Json<Page<HistoryTurn>>, ApiError> {
-    Ok(Json(Page { items: app.history(id).await? }))
+    Ok(Json(Page::whole(app.history(id).await?)))
 }
 
 /// The session's turns, oldest first.
@@ -65,7 +65,7 @@ pub(super) async fn list_turns(
     State(app): State<super::State>,
     Segments(id): Segments<Uuid>,
 ) -> Result<Json<Page<Turn>>, ApiError> {
-    Ok(Json(Page { items: app.turns(id).await? }))
+    Ok(Json(Page::whole(app.turns(id).await?)))
 }
 
 /// One turn.

@@ -12,7 +12,7 @@ use super::problem::{ApiError, Segments};
 #[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes",
     responses((status = 200, body = Page<Sandbox>), (status = 401, body = Problem)))]
 pub(super) async fn list_sandboxes(State(app): State<super::State>) -> Json<Page<Sandbox>> {
-    Json(Page { items: app.list_sandboxes().await })
+    Json(Page::whole(app.list_sandboxes().await))
 }
 
 /// One sandbox, with what its door says now.

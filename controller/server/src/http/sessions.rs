@@ -39,7 +39,7 @@ pub(super) async fn list_sessions(
     State(app): State<super::State>,
     Segments((namespace, name)): Segments<(String, String)>,
 ) -> Result<Json<Page<Session>>, ApiError> {
-    Ok(Json(Page { items: app.list_sessions(&namespace, &name).await? }))
+    Ok(Json(Page::whole(app.list_sessions(&namespace, &name).await?)))
 }
 
 /// One session.

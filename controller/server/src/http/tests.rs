@@ -85,14 +85,14 @@ async fn a_panic_is_an_internal_problem_with_a_request_id() {
 }
 
 #[tokio::test]
-async fn a_prompt_has_a_hundred_parts_at_most() {
+async fn the_parts_of_a_prompt_are_bounded() {
     let api = Api::new().await;
     let path = format!("/v1/sessions/{}/messages", api.session().await);
     let body = |count: usize| json!({ "parts": vec![json!({ "type": "text", "text": "x" }); count] });
-    let refused = problem(api.send(Method::POST, &path, body(101).to_string()).await).await;
+    let refused = problem(api.send(Method::POST, &path, body(65).to_string()).await).await;
     assert_eq!(refused.problem_type(), Some(ProblemType::Invalid));
-    assert!(refused.detail.contains("100"), "{refused}");
-    let taken = api.send(Method::POST, &path, body(100).to_string()).await;
+    assert!(refused.detail.contains("64"), "{refused}");
+    let taken = api.send(Method::POST, &path, body(64).to_string()).await;
     assert_eq!(taken.status(), StatusCode::ACCEPTED);
 }
 

@@ -211,6 +211,16 @@ fn resume_translator(work: &SessionWork) -> Option<SessionTranslator> {
     }
 }
 
+fn content_of(part: &PromptPart) -> PromptContent {
+    match part {
+        PromptPart::Text { text } => PromptContent::Text(text.clone()),
+        PromptPart::File { mime, filename, url } => {
+            PromptContent::File { mime: mime.clone(), url: url.clone(), filename: filename.clone() }
+        }
+        PromptPart::Agent { name } => PromptContent::Agent(name.clone()),
+    }
+}
+
 impl Running {
     pub(super) fn new(turn: &OpenTurn, message_id: String, limits: WatchdogLimits, now: Instant) -> Self {
         Self {
@@ -240,7 +250,7 @@ impl Running {
         let stem: String = stem.chars().take(24).collect();
         let part = |(index, part): (usize, &PromptPart)| berth_opencode::PromptPart {
             id: format!("prt_{stem}{index:02}"),
-            content: PromptContent::Text(part.text().to_owned()),
+            content: content_of(part),
         };
         Prompt::new(self.message_id.clone(), self.prompt.iter().enumerate().map(part).collect())
     }

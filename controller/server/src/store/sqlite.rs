@@ -109,6 +109,34 @@ fn now() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
+/// Reads sessions with what follows from their turns.
+macro_rules! select_session {
+    ($rest:literal) => {
+        concat!(
+            "SELECT s.*,
+                 (SELECT json_group_array(lower(hex(id))) FROM (
+                     SELECT id FROM turn WHERE session_id = s.id AND state IN ('queued', 'running') ORDER BY ordinal
+                 )) AS open_turns,
+                 CASE (SELECT max(state) FROM turn WHERE session_id = s.id AND state IN ('queued', 'running'))
+                     WHEN 'queued' THEN 'queued'
+                     WHEN 'running' THEN CASE WHEN EXISTS (
+                         SELECT 1 FROM ask WHERE session_id = s.id AND resolved = 0 AND answer IS NULL
+                     ) THEN 'waiting' ELSE 'running' END
+                     ELSE 'idle' END AS state,
+                 (SELECT json_object(
+                     'input_tokens', coalesce(sum(json_extract(usage, '$.input_tokens')), 0),
+                     'output_tokens', coalesce(sum(json_extract(usage, '$.output_tokens')), 0),
+                     'reasoning_tokens', coalesce(sum(json_extract(usage, '$.reasoning_tokens')), 0),
+                     'cache_read_tokens', coalesce(sum(json_extract(usage, '$.cache_read_tokens')), 0),
+                     'cache_write_tokens', coalesce(sum(json_extract(usage, '$.cache_write_tokens')), 0),
+                     'cost_usd', coalesce(sum(json_extract(usage, '$.cost_usd')), 0.0)
+                 ) FROM turn WHERE session_id = s.id AND usage IS NOT NULL) AS usage
+             FROM build_session s ",
+            $rest
+        )
+    };
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     async fn create_session(&self, new: NewSession) -> Result<Session, StoreError> {
@@ -128,26 +156,18 @@ impl Store for SqliteStore {
     }
 
     async fn session(&self, id: Uuid) -> Result<Option<Session>, StoreError> {
-        let row: Option<rows::SessionRow> = sqlx::query_as(
-            "SELECT s.*, (SELECT json_group_array(lower(hex(id))) FROM (
-                 SELECT id FROM turn WHERE session_id = s.id AND state IN ('queued', 'running') ORDER BY ordinal
-             )) AS open_turns
-             FROM build_session s WHERE s.id = ? AND s.deleted_at IS NULL",
-        )
-        .bind(id)
-        .fetch_optional(&self.readers)
-        .await?;
+        let row: Option<rows::SessionRow> =
+            sqlx::query_as(select_session!("WHERE s.id = ? AND s.deleted_at IS NULL"))
+                .bind(id)
+                .fetch_optional(&self.readers)
+                .await?;
         row.map(Session::try_from).transpose()
     }
 
     async fn list_sessions(&self, sandbox: &SandboxKey, limit: i64) -> Result<Vec<Session>, StoreError> {
-        let rows: Vec<rows::SessionRow> = sqlx::query_as(
-            "SELECT s.*, (SELECT json_group_array(lower(hex(id))) FROM (
-                 SELECT id FROM turn WHERE session_id = s.id AND state IN ('queued', 'running') ORDER BY ordinal
-             )) AS open_turns
-             FROM build_session s
-             WHERE s.namespace = ? AND s.sandbox = ? AND s.deleted_at IS NULL ORDER BY s.id DESC LIMIT ?",
-        )
+        let rows: Vec<rows::SessionRow> = sqlx::query_as(select_session!(
+            "WHERE s.namespace = ? AND s.sandbox = ? AND s.deleted_at IS NULL ORDER BY s.id DESC LIMIT ?"
+        ))
         .bind(&sandbox.namespace)
         .bind(&sandbox.name)
         .bind(limit)
