@@ -19,7 +19,9 @@ use crate::{
     config::Limits,
     directory::{SandboxAddress, SandboxDirectory},
     history,
-    store::{Answer, Answered, Cancel, Enqueued, NewSession, NewTurn, SandboxKey, Store, StoreError},
+    store::{
+        Answer, Answered, Cancel, Enqueued, NewSession, NewTurn, SandboxKey, Store, StoreError, TurnOptions,
+    },
 };
 
 /// Longest title, in characters.
@@ -156,6 +158,7 @@ impl App {
             caller: CALLER.to_owned(),
             idempotency_key,
             body_hash: Sha256::digest(&canonical).to_vec(),
+            options: TurnOptions::default(),
         };
         let limit = self.limits.queue;
         match self.store.enqueue_turn(new, limit).await? {

@@ -4,9 +4,11 @@
 //! a sandbox, who holds its fence, writes what opencode said. `seq` of an event is given out by the session's row
 //! in the transaction that inserts the event, so commit order is `seq` order.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use berth_wire::{
-    api::{PermissionDecision, PromptPart, Session, Turn},
+    api::{ModelChoice, PermissionDecision, PromptPart, Session, Turn},
     event::{EventPayload, SessionEvent},
     turn::TurnOutcome,
 };
@@ -76,6 +78,19 @@ pub struct NewTurn {
     pub idempotency_key: Option<String>,
     /// SHA-256 of the canonical body.
     pub body_hash: Vec<u8>,
+    /// What it asks for beside its text.
+    pub options: TurnOptions,
+}
+
+/// What a prompt asks for beside its text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnOptions {
+    /// The model, when not the session's.
+    pub model: Option<ModelChoice>,
+    /// The agent by name, when not the default one.
+    pub agent: Option<String>,
+    /// The turn that it repeats.
+    pub retry_of: Option<Uuid>,
 }
 
 /// What became of a prompt to be queued.
@@ -190,6 +205,10 @@ pub struct OpenTurn {
     pub cancel_requested: bool,
     /// When it was sent.
     pub started_at: Option<Timestamp>,
+    /// What it asks for beside its text.
+    pub options: TurnOptions,
+    /// How much of its wall clock it has used, as last stored: the time in which nobody was waited for.
+    pub active: Duration,
 }
 
 /// An ask that is not settled.
@@ -292,6 +311,13 @@ pub enum Change {
         turn_id: Uuid,
         /// How.
         outcome: TurnOutcome,
+    },
+    /// A running turn has used this much of its wall clock.
+    TurnActive {
+        /// The turn.
+        turn_id: Uuid,
+        /// The time in which nobody was waited for.
+        active: Duration,
     },
     /// opencode's session changed.
     OpencodeSession {

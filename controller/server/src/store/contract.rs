@@ -1,9 +1,9 @@
 //! What every store must keep to. Each test takes a store that is new and empty.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use berth_wire::{
-    api::{PermissionDecision, PromptPart},
+    api::{ModelChoice, PermissionDecision, PromptPart},
     event::{EventPayload, PermissionRequested, Question, QuestionRequested, SessionEvent, Voice},
     turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason},
 };
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn, SandboxKey,
-    SessionCommit, SqliteStore, Store, StoreError,
+    SessionCommit, SqliteStore, Store, StoreError, TurnOptions,
 };
 
 fn sandbox() -> SandboxKey {
@@ -38,6 +38,7 @@ fn new_turn(session_id: Uuid, key: Option<&str>, text: &str) -> NewTurn {
         caller: "me".to_owned(),
         idempotency_key: key.map(str::to_owned),
         body_hash: text.as_bytes().to_vec(),
+        options: TurnOptions::default(),
     }
 }
 
@@ -170,6 +171,30 @@ async fn an_earlier_owner_writes_nothing(store: Arc<dyn Store>) {
     let gone = store.delete_session(&sandbox(), first.fence, session).await;
     assert!(matches!(gone, Err(StoreError::Fenced)), "{gone:?}");
     assert_eq!(log(&*store, session).await.len(), 1);
+}
+
+async fn what_a_prompt_asks_for_reaches_its_owner(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let earlier = enqueue(&*store, session, "x").await;
+    store.request_cancel(session, Cancel::All).await.unwrap();
+    let model = ModelChoice { provider_id: "acme".to_owned(), model_id: "small/1".to_owned() };
+    let options = TurnOptions { model: Some(model), agent: Some("plan".to_owned()), retry_of: Some(earlier) };
+    let new = NewTurn { options: options.clone(), ..new_turn(session, None, "x") };
+    let turn_id = new.id;
+    let Enqueued::New(turn) = store.enqueue_turn(new, 10).await.unwrap() else { panic!("it is new") };
+    assert_eq!(
+        (turn.model, turn.agent, turn.retry_of),
+        (options.model.clone(), options.agent.clone(), Some(earlier))
+    );
+    let queued = store.load_work(&sandbox()).await.unwrap().remove(0).queued.unwrap();
+    assert_eq!((queued.options, queued.active), (options.clone(), Duration::ZERO));
+    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let started = Change::TurnStarted { turn_id, message_id: "msg_1".to_owned() };
+    let active = Duration::from_millis(1234);
+    let used = Change::TurnActive { turn_id, active };
+    store.commit(commit(fence, session, vec![], vec![started, used])).await.unwrap();
+    let running = store.load_work(&sandbox()).await.unwrap().remove(0).running.unwrap();
+    assert_eq!((running.options, running.active), (options, active));
 }
 
 async fn a_turn_ends_once(store: Arc<dyn Store>) {
@@ -377,6 +402,7 @@ contract!(
     the_queue_is_bounded_and_ordered,
     seq_is_dense_however_many_write,
     an_earlier_owner_writes_nothing,
+    what_a_prompt_asks_for_reaches_its_owner,
     a_turn_ends_once,
     a_turn_that_was_cancelled_meanwhile_is_not_ended_again,
     cancel_ends_what_waits_and_marks_what_runs,

@@ -24,6 +24,8 @@ use super::{
 mod log;
 mod owner;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod wishes;
 
 /// Readers beside the one writer.
@@ -326,6 +328,11 @@ impl Store for SqliteStore {
         self.readers.close().await;
         self.writer.close().await;
     }
+}
+
+/// A time span, as it is stored.
+fn milliseconds(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Reads a value that is stored by its name in JSON, such as a turn's state.

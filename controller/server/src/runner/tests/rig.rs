@@ -18,7 +18,7 @@ use crate::{
     config::Limits,
     directory::{SandboxAddress, SandboxDirectory, StaticDirectory},
     runner::{Runners, owner::Owner},
-    store::{Answer, Answered, Enqueued, NewSession, NewTurn, SandboxKey, SqliteStore, Store},
+    store::{Answer, Answered, Enqueued, NewSession, NewTurn, SandboxKey, SqliteStore, Store, TurnOptions},
 };
 
 /// Longest wait for anything.
@@ -103,6 +103,7 @@ impl Rig {
             caller: "me".to_owned(),
             idempotency_key: None,
             body_hash: vec![],
+            options: TurnOptions::default(),
         };
         match self.store.enqueue_turn(new, 10).await.unwrap() {
             Enqueued::New(turn) => turn.id,

@@ -1,6 +1,6 @@
 //! What a sandbox's owner reads and writes. Writes run inside a transaction of their caller.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use berth_wire::event::EventPayload;
 use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
@@ -12,7 +12,7 @@ use super::{
         StoreError,
     },
     log::{append_events, end_turn},
-    now,
+    milliseconds, now,
     rows::{AskRow, TurnRow, timestamp},
 };
 
@@ -37,8 +37,10 @@ pub(super) async fn load_work(
     let rows: Vec<WorkRow> = sqlx::query_as(
         "SELECT id, directory, title, title_fixed, opencode_session_id, translator,
              deleted_at IS NOT NULL AS deleted
-         FROM build_session s WHERE namespace = ? AND sandbox = ? AND (deleted_at IS NOT NULL OR EXISTS (
-             SELECT 1 FROM turn WHERE session_id = s.id AND state IN ('queued', 'running')))",
+         FROM build_session WHERE namespace = ?1 AND sandbox = ?2 AND id IN (
+             SELECT session_id FROM turn WHERE state IN ('queued', 'running')
+             UNION SELECT id FROM build_session WHERE namespace = ?1 AND sandbox = ?2 AND deleted_at IS NOT NULL)
+         ORDER BY id",
     )
     .bind(&sandbox.namespace)
     .bind(&sandbox.name)
@@ -98,6 +100,8 @@ async fn fetch_oldest(
 
 fn open_turn(row: TurnRow) -> Result<OpenTurn, StoreError> {
     Ok(OpenTurn {
+        options: row.options()?,
+        active: Duration::from_millis(row.active_ms.unsigned_abs()),
         id: row.id,
         prompt: serde_json::from_str(&row.prompt)?,
         message_id: row.message_id,
@@ -174,6 +178,11 @@ async fn apply_change(
             if !end_turn(tx, *turn_id, outcome).await? {
                 events.to_mut().retain(|event| !is_end_of(event, *turn_id));
             }
+            Ok(())
+        }
+        Change::TurnActive { turn_id, active } => {
+            let query = sqlx::query("UPDATE turn SET active_ms = ? WHERE id = ?");
+            query.bind(milliseconds(*active)).bind(turn_id).execute(&mut **tx).await?;
             Ok(())
         }
         Change::OpencodeSession { id } => {

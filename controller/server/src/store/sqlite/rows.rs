@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::{super::StoreError, from_name};
+use super::{
+    super::{StoreError, TurnOptions},
+    from_name,
+};
 
 #[derive(FromRow)]
 pub(super) struct SessionRow {
@@ -63,21 +66,37 @@ pub(super) struct TurnRow {
     created_at: i64,
     pub(super) started_at: Option<i64>,
     ended_at: Option<i64>,
+    model: Option<String>,
+    agent: Option<String>,
+    retry_of: Option<Uuid>,
+    pub(super) active_ms: i64,
+}
+
+impl TurnRow {
+    /// What it asks for beside its text.
+    pub(super) fn options(&self) -> Result<TurnOptions, StoreError> {
+        Ok(TurnOptions {
+            model: self.model.as_deref().map(serde_json::from_str).transpose()?,
+            agent: self.agent.clone(),
+            retry_of: self.retry_of,
+        })
+    }
 }
 
 impl TryFrom<TurnRow> for Turn {
     type Error = StoreError;
 
     fn try_from(row: TurnRow) -> Result<Self, StoreError> {
+        let TurnOptions { model, agent, retry_of } = row.options()?;
         Ok(Self {
             id: row.id,
             session_id: row.session_id,
             ordinal: row.ordinal,
             state: from_name(&row.state)?,
             prompt: serde_json::from_str(&row.prompt)?,
-            model: None,
-            agent: None,
-            retry_of: None,
+            model,
+            agent,
+            retry_of,
             stop_reason: row.stop_reason.as_deref().map(from_name).transpose()?,
             error: row.error.as_deref().map(serde_json::from_str).transpose()?,
             usage: row.usage.as_deref().map(serde_json::from_str).transpose()?,

@@ -54,8 +54,9 @@ async fn insert_turn(tx: &mut Tx<'_>, new: &NewTurn) -> Result<Turn, StoreError>
     .fetch_one(&mut **tx)
     .await?;
     let row: TurnRow = sqlx::query_as(
-        "INSERT INTO turn (id, session_id, ordinal, state, prompt, caller, idempotency_key, body_hash, created_at)
-         VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?) RETURNING *",
+        "INSERT INTO turn (id, session_id, ordinal, state, prompt, caller, idempotency_key, body_hash, created_at,
+             model, agent, retry_of)
+         VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
     )
     .bind(new.id)
     .bind(new.session_id)
@@ -65,6 +66,9 @@ async fn insert_turn(tx: &mut Tx<'_>, new: &NewTurn) -> Result<Turn, StoreError>
     .bind(&new.idempotency_key)
     .bind(&new.body_hash)
     .bind(now())
+    .bind(new.options.model.as_ref().map(serde_json::to_string).transpose()?)
+    .bind(&new.options.agent)
+    .bind(new.options.retry_of)
     .fetch_one(&mut **tx)
     .await?;
     Turn::try_from(row)

@@ -1,0 +1,51 @@
+//! What only SQLite must keep to: databases of earlier versions, and files that cannot be used.
+
+use std::path::Path;
+
+use berth_wire::{api::PromptPart, turn::TurnState};
+use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use uuid::Uuid;
+
+use super::{super::Store, *};
+
+/// A database as the version wrote whose newest migration was this.
+async fn old_database(path: &Path, migration: i64) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::migrate!("../../migrations/sqlite").run_to(migration, &mut connection).await.unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_database_of_the_version_before_opens_and_keeps_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("berth.db");
+    let (session, turn) = (Uuid::now_v7(), Uuid::now_v7());
+    let mut old = old_database(&path, 1).await;
+    for (query, id) in [
+        ("INSERT INTO sandbox (namespace, name, fence, cursor) SELECT 'local', 'default', 7, 'e-3' WHERE ?1 = ?1", session),
+        ("INSERT INTO build_session (id, namespace, sandbox, directory, title, next_seq, next_ordinal, created_at, updated_at)
+          VALUES (?1, 'local', 'default', '/work', 'kept', 2, 2, 1, 2)", session),
+        ("INSERT INTO turn (id, session_id, ordinal, state, prompt, caller, body_hash, created_at)
+          SELECT ?1, id, 1, 'queued', '[{\"type\":\"text\",\"text\":\"hi\"}]', 'local', x'00', 1 FROM build_session", turn),
+        ("INSERT INTO session_event SELECT id, 1, ?1, 'turn_queued', '{\"prompt\":[]}', 1, 1 FROM build_session", turn),
+    ] {
+        sqlx::query(query).bind(id).execute(&mut old).await.unwrap();
+    }
+    old.close().await.unwrap();
+
+    let store = SqliteStore::open(&path).await.unwrap();
+    let kept = store.session(session).await.unwrap().unwrap();
+    assert_eq!((kept.title.as_deref(), kept.last_seq, kept.open_turns), (Some("kept"), 1, vec![turn]));
+    assert_eq!(store.events_after(session, 0, 10).await.unwrap().len(), 1);
+    let kept = store.turn(turn).await.unwrap().unwrap();
+    assert_eq!(
+        (kept.state, kept.prompt),
+        (TurnState::Queued, vec![PromptPart::Text { text: "hi".to_owned() }])
+    );
+    let key = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
+    let work = store.load_work(&key).await.unwrap().remove(0).queued.unwrap();
+    assert_eq!((work.options, work.active), (super::super::TurnOptions::default(), Duration::ZERO));
+    let taken = store.acquire(&key).await.unwrap();
+    assert_eq!((taken.fence, taken.cursor.as_deref()), (8, Some("e-3")));
+}
