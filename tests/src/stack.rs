@@ -6,7 +6,7 @@ use berth_client::BerthClient;
 use berth_door::DoorConfig;
 use berth_opencode::{ClientConfig, OpencodeClient};
 use berth_serve::{ConfigHome, ServeConfig, Supervisor};
-use berth_server::{Limits, SandboxAddress, Server, ServerConfig, StaticDirectory};
+use berth_server::{Limits, SandboxAddress, Server, ServerConfig, Sharing, StaticDirectory};
 use berth_testkit::{ModelLog, ScriptedModel, provider_config};
 use berth_wire::{
     api::{CreateSession, PostMessage, Session, Turn},
@@ -147,7 +147,12 @@ impl Stack {
 
     async fn serve(&mut self) {
         let database = self.folder.path().join("berth.db");
-        let config = ServerConfig { database, token: self.token.clone(), limits: self.limits.clone() };
+        let config = ServerConfig {
+            database,
+            sharing: Sharing::Alone,
+            token: self.token.clone(),
+            limits: self.limits.clone(),
+        };
         let directory = Arc::new(StaticDirectory(vec![self.sandbox.clone()]));
         let server = Server::open(config, directory).await.expect("the server opens");
         let (listener, address) = listen().await;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use berth_serve::{Exit, ServePhase, ServeState};
-use berth_server::{Limits, OpenError, RunError, Server, ServerConfig, StaticDirectory};
+use berth_server::{Limits, OpenError, RunError, Server, ServerConfig, Sharing, StaticDirectory};
 use berth_testkit::ScriptedModel;
 use futures_util::{
     FutureExt, StreamExt,
@@ -213,7 +213,13 @@ impl Local {
         let environment = start_model(&config.model, &mut model, &model_shutdown).await?;
         let sandboxes = start_sandboxes(&config, &environment).await?;
         let addresses = sandboxes.iter().map(|sandbox| sandbox.address().clone()).collect();
-        let server_config = ServerConfig { database: config.state.database(), token, limits: config.limits };
+        let server_config = ServerConfig {
+            database: config.state.database(),
+            // The data directory is locked for this process.
+            sharing: Sharing::Alone,
+            token,
+            limits: config.limits,
+        };
         let mut server = JoinSet::new();
         match Server::open(server_config, Arc::new(StaticDirectory(addresses))).await {
             Ok(open) => {

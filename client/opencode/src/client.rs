@@ -40,6 +40,7 @@ mod stream;
 mod subscription;
 
 pub use calls::PermissionReply;
+pub use fence::FenceHolder;
 pub use messages::MessagePage;
 pub use prompt::{Prompt, PromptContent, PromptPart};
 pub use protocol::Protocol;

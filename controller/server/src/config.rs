@@ -5,11 +5,15 @@ use std::{path::PathBuf, time::Duration};
 use berth_opencode::WatchdogLimits;
 use secrecy::SecretString;
 
+use crate::store::Sharing;
+
 /// Configuration of a server with its own database.
 #[derive(Debug)]
 pub struct ServerConfig {
     /// The SQLite file; made when absent.
     pub database: PathBuf,
+    /// Who else uses it.
+    pub sharing: Sharing,
     /// The bearer token that every caller must present.
     pub token: SecretString,
     /// Bounds.
@@ -33,6 +37,10 @@ pub struct Limits {
     pub ask: Duration,
     /// How long the owner of a sandbox keeps its subscription with nothing to do.
     pub linger: Duration,
+    /// How long an owner may be silent before another one takes the sandbox over: at most 60 s.
+    pub lease: Duration,
+    /// How often an owner renews its lease: well below it.
+    pub lease_renewal: Duration,
     /// Longest time for which deltas of one part are gathered before they are committed.
     pub batch: Duration,
     /// Interval of keepalive comments on event streams.
@@ -53,6 +61,8 @@ impl Default for Limits {
             stop: Duration::from_mins(1),
             ask: Duration::from_mins(15),
             linger: Duration::from_mins(1),
+            lease: Duration::from_secs(15),
+            lease_renewal: Duration::from_secs(5),
             batch: Duration::from_millis(40),
             keepalive: Duration::from_secs(15),
             request: Duration::from_secs(30),

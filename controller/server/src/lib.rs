@@ -18,3 +18,4 @@ pub use config::{Limits, ServerConfig};
 pub use directory::{SandboxAddress, SandboxDirectory, StaticDirectory};
 pub use http::openapi;
 pub use server::{OpenError, RunError, Server};
+pub use store::Sharing;

@@ -4,6 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::{
     app::App,
@@ -11,7 +12,7 @@ use crate::{
     directory::SandboxDirectory,
     http,
     runner::Runners,
-    store::{SqliteStore, Store, StoreOpenError},
+    store::{Sharing, SqliteStore, Store, StoreOpenError},
 };
 
 /// Why the server could not start.
@@ -46,7 +47,7 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the store.
     pub async fn open(config: ServerConfig, directory: Arc<dyn SandboxDirectory>) -> Result<Self, OpenError> {
-        let store = Arc::new(SqliteStore::open(&config.database).await?);
+        let store = Arc::new(SqliteStore::open(&config.database, config.sharing).await?);
         Ok(Self { config, store, directory })
     }
 
@@ -55,7 +56,12 @@ impl Server {
     pub async fn run(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), RunError> {
         let Self { config, store, directory } = self;
         let limits = config.limits.clone();
-        let runners = Runners::start(&store, &directory, &limits, shutdown.child_token());
+        // Who is alone may take over from itself what an earlier process left; others each have a name of their own.
+        let owner = match config.sharing {
+            Sharing::Alone => Uuid::nil(),
+            Sharing::Shared => Uuid::new_v4(),
+        };
+        let runners = Runners::start(&store, &directory, &limits, owner, shutdown.child_token());
         let app =
             Arc::new(App { store: Arc::clone(&store), directory, limits, shutdown: shutdown.child_token() });
         let served = http::serve(listener, app, config.token, shutdown).await;

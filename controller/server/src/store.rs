@@ -22,7 +22,7 @@ mod contract;
 mod signals;
 mod sqlite;
 
-pub use sqlite::{SqliteStore, StoreOpenError};
+pub use sqlite::{Sharing, SqliteStore, StoreOpenError};
 
 /// Why the store could not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +192,18 @@ pub struct Ownership {
     pub boot_id: Option<String>,
 }
 
+/// What became of the wish to own a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acquired {
+    /// It is owned now.
+    Taken(Ownership),
+    /// Somebody else owns it.
+    Held {
+        /// For how long still, unless the owner renews its lease or gives it up.
+        remaining: Duration,
+    },
+}
+
 /// A turn as the runner needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenTurn {
@@ -265,6 +277,8 @@ pub struct Commit {
     pub sandbox: SandboxKey,
     /// The owner's number.
     pub fence: i64,
+    /// The owner's lease lasts this long from now on.
+    pub lease: Duration,
     /// Position in the door's journal.
     pub cursor: Option<String>,
     /// The run of opencode that the cursor belongs to.
@@ -396,13 +410,25 @@ pub trait Store: Send + Sync + 'static {
     /// Changes whenever somebody left a wish for the sandbox's owner.
     fn watch_work(&self, sandbox: &SandboxKey) -> watch::Receiver<u64>;
 
-    /// Takes a sandbox over: every earlier owner's writes fail from now on.
-    async fn acquire(&self, sandbox: &SandboxKey) -> Result<Ownership, StoreError>;
+    /// Takes a sandbox over for `lease`, by the database's clock, unless another owner's lease lasts: every earlier owner's
+    /// writes fail from then on. An owner may take over from itself.
+    async fn acquire(
+        &self,
+        sandbox: &SandboxKey,
+        owner: Uuid,
+        lease: Duration,
+    ) -> Result<Acquired, StoreError>;
+
+    /// The owner's lease lasts for `lease` from now on, also where it had run out and nobody had taken the sandbox over.
+    async fn renew(&self, sandbox: &SandboxKey, fence: i64, lease: Duration) -> Result<(), StoreError>;
+
+    /// Ends the owner's lease, so that anybody may take the sandbox over at once; nothing where somebody has.
+    async fn release(&self, sandbox: &SandboxKey, fence: i64) -> Result<(), StoreError>;
 
     /// The sessions of a sandbox that have something to do.
     async fn load_work(&self, sandbox: &SandboxKey) -> Result<Vec<SessionWork>, StoreError>;
 
-    /// Writes what an owner learned: all of it or, with another owner, nothing.
+    /// Writes what an owner learned, and renews its lease: all of it or, with another owner, nothing.
     async fn commit(&self, commit: Commit) -> Result<(), StoreError>;
 
     /// Removes a session that was asked to be deleted, with all that belongs to it.

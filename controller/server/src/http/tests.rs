@@ -23,7 +23,7 @@ use crate::{
     app::App,
     config::Limits,
     directory::StaticDirectory,
-    store::{NewSession, SandboxKey, SqliteStore, Store},
+    store::{NewSession, SandboxKey, Sharing, SqliteStore, Store},
 };
 
 const BOUND: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ impl Api {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> =
-            Arc::new(SqliteStore::open(&folder.path().join("berth.db")).await.unwrap());
+            Arc::new(SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap());
         let app = App {
             store: Arc::clone(&store),
             directory: Arc::new(StaticDirectory(vec![])),

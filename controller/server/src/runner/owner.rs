@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use berth_opencode::{ClientConfig, ClientError, ModelReference, OpencodeClient};
+use berth_opencode::{ClientConfig, ClientError, FenceHolder, ModelReference, OpencodeClient};
 use berth_wire::door::Cursor;
 use tokio::{
     sync::mpsc,
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::{
     batch::{Batch, Pending},
     calls::Done,
+    lease::{Lease, Taken},
     link::{self, LinkEvent},
     live::Live,
 };
@@ -37,10 +38,10 @@ const TICK: Duration = Duration::from_millis(500);
 /// Why an owner had to stop.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OwnerError {
-    /// The store failed, or another owner took the sandbox over.
+    /// The store failed.
     #[error("the store refused")]
-    Store(#[from] StoreError),
-    /// Another owner raised the door's fence.
+    Store(#[source] StoreError),
+    /// Another owner has a higher fence, in the store or at the door.
     #[error("another owner took the sandbox over")]
     TakenOver,
     /// The sandbox's address is not usable.
@@ -54,13 +55,22 @@ pub(crate) enum OwnerError {
     Panicked,
 }
 
+impl From<StoreError> for OwnerError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Fenced => Self::TakenOver,
+            error => Self::Store(error),
+        }
+    }
+}
+
 /// A sandbox under this process's care.
 pub(super) struct Owner {
     pub(super) store: Arc<dyn Store>,
     pub(super) limits: Limits,
     pub(super) client: OpencodeClient,
     pub(super) sandbox: SandboxKey,
-    fence: i64,
+    lease: Arc<Lease>,
     pub(super) cursor: Option<Cursor>,
     /// The run of opencode that the sessions' state belongs to.
     pub(super) boot_id: Option<String>,
@@ -80,23 +90,23 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Takes the sandbox over.
-    pub(super) async fn take(
+    /// Cares for a sandbox that was taken over.
+    pub(super) fn new(
         store: Arc<dyn Store>,
         address: &SandboxAddress,
         limits: Limits,
+        (lease, taken): Taken,
     ) -> Result<Self, OwnerError> {
         let sandbox = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
-        let taken = store.acquire(&sandbox).await?;
         let client =
             OpencodeClient::new(ClientConfig::new(&*address.door_url, address.door_password.clone()))?
-                .fenced(taken.fence.unsigned_abs());
+                .fenced(taken.fence.unsigned_abs(), Arc::clone(&lease) as Arc<dyn FenceHolder>);
         Ok(Self {
             store,
             limits,
             client,
             sandbox,
-            fence: taken.fence,
+            lease,
             cursor: taken.cursor.and_then(|cursor| cursor.parse().ok()),
             boot_id: taken.boot_id,
             connected: false,
@@ -115,8 +125,9 @@ impl Owner {
         let mut work = self.store.watch_work(&self.sandbox);
         self.read_wishes().await?;
         let (sender, mut events) = mpsc::channel(link::CHANNEL);
-        let mut link = JoinSet::new();
-        link.spawn(link::run(self.client.clone(), self.cursor.clone(), sender));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(link::run(self.client.clone(), self.cursor.clone(), sender));
+        tasks.spawn(Arc::clone(&self.lease).keep());
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !shutdown.is_cancelled() && !self.is_idle() {
@@ -126,12 +137,13 @@ impl Owner {
                     self.take_events(event, &mut events).await?;
                 }
                 Some(done) = self.calls.join_next() => self.finish_call(done?).await?,
-                Some(ended) = link.join_next() => ended?,
+                Some(ended) = tasks.join_next() => ended?,
                 Ok(()) = work.changed() => {
                     work.borrow_and_update();
                     self.read_wishes().await?;
                 }
                 () = tokio::time::sleep_until(flush_at) => self.flush().await?,
+                () = tokio::time::sleep_until(self.lease.renewal_due()) => self.renew().await?,
                 _ = tick.tick() => self.check_deadlines().await?,
                 () = shutdown.cancelled() => {}
             }
@@ -174,6 +186,17 @@ impl Owner {
 
     /// Commits everything that was learned: the cursor moves with the states of all sessions, or not at all.
     pub(super) async fn flush(&mut self) -> Result<(), OwnerError> {
+        let sessions = self.take_pending();
+        if sessions.is_empty() { Ok(()) } else { self.commit(sessions).await }
+    }
+
+    /// Renews the lease, and moves the cursor, also where nothing was learned.
+    async fn renew(&mut self) -> Result<(), OwnerError> {
+        let sessions = self.take_pending();
+        self.commit(sessions).await
+    }
+
+    fn take_pending(&mut self) -> Vec<SessionCommit> {
         let mut pending = self.batch.take();
         let mut states = BTreeMap::new();
         for (&session_id, live) in &mut self.live {
@@ -182,24 +205,29 @@ impl Owner {
                 pending.entry(session_id).or_default();
             }
         }
-        if pending.is_empty() {
-            return Ok(());
-        }
         let sessions = pending.into_iter().map(|(session_id, Pending { events, changes })| SessionCommit {
             session_id,
             translator: states.remove(&session_id),
             events,
             changes,
         });
-        let commit = self.commit_of(sessions.collect());
-        Ok(self.store.commit(commit).await?)
+        sessions.collect()
+    }
+
+    /// Commits these sessions, with the position that they stand at.
+    pub(super) async fn commit(&self, sessions: Vec<SessionCommit>) -> Result<(), OwnerError> {
+        let since = Instant::now();
+        self.store.commit(self.commit_of(sessions)).await?;
+        self.lease.renewed(since);
+        Ok(())
     }
 
     /// A commit of these sessions, with the position that they stand at.
     pub(super) fn commit_of(&self, sessions: Vec<SessionCommit>) -> Commit {
         Commit {
             sandbox: self.sandbox.clone(),
-            fence: self.fence,
+            fence: self.lease.fence(),
+            lease: self.lease.lasts(),
             cursor: self.cursor.as_ref().map(Cursor::to_string),
             boot_id: self.boot_id.clone(),
             sessions,
@@ -207,7 +235,7 @@ impl Owner {
     }
 
     pub(super) async fn delete_rows(&self, session: Uuid) -> Result<(), OwnerError> {
-        Ok(self.store.delete_session(&self.sandbox, self.fence, session).await?)
+        Ok(self.store.delete_session(&self.sandbox, self.lease.fence(), session).await?)
     }
 
     /// Starts a call for a session; its end comes back to the loop.

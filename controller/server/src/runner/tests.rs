@@ -262,7 +262,8 @@ async fn a_run_of_opencode_that_ended_unseen_ends_its_turns() {
 async fn started_elsewhere(rig: &Rig, translator: &str) -> (Uuid, Uuid) {
     let session_id = rig.session().await;
     let turn_id = rig.post(session_id, "go").await;
-    let fence = rig.store.acquire(&sandbox()).await.unwrap().fence;
+    let (lease, _) = rig.lease().await;
+    let (fence, lease) = (lease.fence(), lease.lasts());
     let changes = vec![
         Change::OpencodeSession { id: "ses_1".to_owned() },
         Change::TurnStarted { turn_id, message_id: "msg_1".to_owned() },
@@ -270,7 +271,8 @@ async fn started_elsewhere(rig: &Rig, translator: &str) -> (Uuid, Uuid) {
     let translator = Some(translator.to_owned());
     let sessions = vec![SessionCommit { session_id, translator, events: vec![], changes }];
     let cursor = Some("e-0".to_owned());
-    let commit = Commit { sandbox: sandbox(), fence, cursor, boot_id: Some("boot-1".to_owned()), sessions };
+    let commit =
+        Commit { sandbox: sandbox(), fence, lease, cursor, boot_id: Some("boot-1".to_owned()), sessions };
     rig.store.commit(commit).await.unwrap();
     (session_id, turn_id)
 }
@@ -350,7 +352,7 @@ async fn each_queued_turn_has_a_wait_of_its_own() {
 #[tokio::test]
 async fn a_panic_ends_the_owner_and_not_its_runner() {
     let panics = async { panic!("a defect") };
-    assert!(matches!(unless_panicked(panics).await, Err(OwnerError::Panicked)));
+    assert!(matches!(unless_panicked::<()>(panics).await, Err(OwnerError::Panicked)));
 }
 
 /// Lets an owner that does not run by itself finish its calls.

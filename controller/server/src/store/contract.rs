@@ -12,9 +12,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
-    Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn, SandboxKey,
-    SessionCommit, SqliteStore, Store, StoreError, TurnOptions,
+    Acquired, Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn,
+    Ownership, SandboxKey, SessionCommit, Sharing, SqliteStore, Store, StoreError, TurnOptions,
 };
+
+const LEASE: Duration = Duration::from_secs(15);
 
 fn sandbox() -> SandboxKey {
     SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() }
@@ -42,6 +44,11 @@ fn new_turn(session_id: Uuid, key: Option<&str>, text: &str) -> NewTurn {
     }
 }
 
+/// Takes the sandbox over, from whom it was taken over before.
+async fn take(store: &dyn Store) -> Ownership {
+    taken(acquire(store, Uuid::nil(), LEASE).await)
+}
+
 async fn enqueue(store: &dyn Store, session: Uuid, text: &str) -> Uuid {
     match store.enqueue_turn(new_turn(session, None, text), 100).await.unwrap() {
         Enqueued::New(turn) => turn.id,
@@ -54,6 +61,7 @@ fn commit(fence: i64, session_id: Uuid, events: Vec<NewEvent>, changes: Vec<Chan
     Commit {
         sandbox: sandbox(),
         fence,
+        lease: LEASE,
         cursor: Some("e-7".to_owned()),
         boot_id: Some("boot".to_owned()),
         sessions: vec![session],
@@ -79,7 +87,7 @@ async fn sessions_are_listed_newest_first_and_renamed(store: Arc<dyn Store>) {
     assert_eq!(store.list_sessions(&sandbox(), 1).await.unwrap().len(), 1);
     let renamed = store.rename_session(first, "mine").await.unwrap().unwrap();
     assert_eq!(renamed.title.as_deref(), Some("mine"));
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     let title = Change::Title { title: "opencode's".to_owned() };
     for session in [first, second] {
         store.commit(commit(fence, session, vec![], vec![title.clone()])).await.unwrap();
@@ -137,7 +145,7 @@ async fn the_queue_is_bounded_and_ordered(store: Arc<dyn Store>) {
 
 async fn seq_is_dense_however_many_write(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..20 {
         let store = Arc::clone(&store);
@@ -161,9 +169,9 @@ async fn seq_is_dense_however_many_write(store: Arc<dyn Store>) {
 
 async fn an_earlier_owner_writes_nothing(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
-    let first = store.acquire(&sandbox()).await.unwrap();
+    let first = take(&*store).await;
     store.commit(commit(first.fence, session, vec![text(0, "a")], vec![])).await.unwrap();
-    let second = store.acquire(&sandbox()).await.unwrap();
+    let second = take(&*store).await;
     assert!(second.fence > first.fence);
     assert_eq!((second.cursor.as_deref(), second.boot_id.as_deref()), (Some("e-7"), Some("boot")));
     let late = store.commit(commit(first.fence, session, vec![text(1, "b")], vec![])).await;
@@ -171,6 +179,77 @@ async fn an_earlier_owner_writes_nothing(store: Arc<dyn Store>) {
     let gone = store.delete_session(&sandbox(), first.fence, session).await;
     assert!(matches!(gone, Err(StoreError::Fenced)), "{gone:?}");
     assert_eq!(log(&*store, session).await.len(), 1);
+}
+
+async fn acquire(store: &dyn Store, owner: Uuid, lease: Duration) -> Acquired {
+    store.acquire(&sandbox(), owner, lease).await.unwrap()
+}
+
+fn taken(acquired: Acquired) -> Ownership {
+    match acquired {
+        Acquired::Taken(taken) => taken,
+        Acquired::Held { remaining } => panic!("somebody owns it for {remaining:?}"),
+    }
+}
+
+async fn a_lease_keeps_others_out_until_it_is_given_up(store: Arc<dyn Store>) {
+    let (mine, other) = (Uuid::now_v7(), Uuid::now_v7());
+    let first = taken(acquire(&*store, mine, LEASE).await);
+    let Acquired::Held { remaining } = acquire(&*store, other, LEASE).await else { panic!("it is held") };
+    assert!(remaining > LEASE / 2 && remaining <= LEASE, "{remaining:?}");
+    let elsewhere = SandboxKey { name: "other".to_owned(), ..sandbox() };
+    taken(store.acquire(&elsewhere, other, LEASE).await.unwrap());
+    let again = taken(acquire(&*store, mine, LEASE).await);
+    assert!(again.fence > first.fence, "from itself an owner takes over at once");
+    store.release(&sandbox(), first.fence).await.unwrap();
+    assert!(
+        matches!(acquire(&*store, other, LEASE).await, Acquired::Held { .. }),
+        "an earlier fence gives nothing up"
+    );
+    store.release(&sandbox(), again.fence).await.unwrap();
+    assert!(taken(acquire(&*store, other, LEASE).await).fence > again.fence);
+    let late = store.renew(&sandbox(), again.fence, LEASE).await;
+    assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
+}
+
+async fn a_lease_runs_out_unless_it_is_renewed(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let (mine, other, short) = (Uuid::now_v7(), Uuid::now_v7(), Duration::from_millis(50));
+    let first = taken(acquire(&*store, mine, short).await);
+    store.renew(&sandbox(), first.fence, LEASE).await.unwrap();
+    tokio::time::sleep(short).await;
+    assert!(matches!(acquire(&*store, other, LEASE).await, Acquired::Held { .. }), "it was renewed");
+    store.renew(&sandbox(), first.fence, short).await.unwrap();
+    let mut renewal = commit(first.fence, session, vec![], vec![]);
+    store.commit(renewal.clone()).await.unwrap();
+    tokio::time::sleep(short).await;
+    assert!(matches!(acquire(&*store, other, LEASE).await, Acquired::Held { .. }), "by a commit, too");
+    renewal.lease = short;
+    store.commit(renewal).await.unwrap();
+    tokio::time::sleep(short).await;
+    store.renew(&sandbox(), first.fence, short).await.unwrap();
+    tokio::time::sleep(short).await;
+    let second = taken(acquire(&*store, other, LEASE).await);
+    let late = store.commit(commit(first.fence, session, vec![text(0, "a")], vec![])).await;
+    assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
+    store.commit(commit(second.fence, session, vec![text(0, "a")], vec![])).await.unwrap();
+}
+
+async fn of_many_who_want_a_sandbox_one_gets_it(store: Arc<dyn Store>) {
+    for _ in 0..10 {
+        let mut takers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let store = Arc::clone(&store);
+            takers.spawn(async move { acquire(&*store, Uuid::now_v7(), LEASE).await });
+        }
+        let acquired = takers.join_all().await;
+        let taken: Vec<_> = acquired
+            .into_iter()
+            .filter_map(|one| matches!(one, Acquired::Taken(_)).then(|| taken(one)))
+            .collect();
+        assert_eq!(taken.len(), 1);
+        store.release(&sandbox(), taken[0].fence).await.unwrap();
+    }
 }
 
 async fn what_a_prompt_asks_for_reaches_its_owner(store: Arc<dyn Store>) {
@@ -188,7 +267,7 @@ async fn what_a_prompt_asks_for_reaches_its_owner(store: Arc<dyn Store>) {
     );
     let queued = store.load_work(&sandbox()).await.unwrap().remove(0).queued.unwrap();
     assert_eq!((queued.options, queued.active), (options.clone(), Duration::ZERO));
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     let started = Change::TurnStarted { turn_id, message_id: "msg_1".to_owned() };
     let active = Duration::from_millis(1234);
     let used = Change::TurnActive { turn_id, active };
@@ -200,7 +279,7 @@ async fn what_a_prompt_asks_for_reaches_its_owner(store: Arc<dyn Store>) {
 async fn a_turn_ends_once(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
     let turn_id = enqueue(&*store, session, "x").await;
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     let started = Change::TurnStarted { turn_id, message_id: "msg_1".to_owned() };
     store.commit(commit(fence, session, vec![], vec![started.clone()])).await.unwrap();
     let again = store.commit(commit(fence, session, vec![text(0, "a")], vec![started])).await;
@@ -222,7 +301,7 @@ async fn a_turn_ends_once(store: Arc<dyn Store>) {
 async fn a_turn_that_was_cancelled_meanwhile_is_not_ended_again(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
     let turn_id = enqueue(&*store, session, "x").await;
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     assert_eq!(store.request_cancel(session, Cancel::Oldest).await.unwrap(), [turn_id]);
     let outcome = TurnOutcome::failed(TurnErrorReason::SandboxUnavailable, "gave up");
     let end = NewEvent { turn_id: Some(turn_id), payload: EventPayload::TurnEnded(outcome.clone()) };
@@ -240,7 +319,7 @@ async fn cancel_ends_what_waits_and_marks_what_runs(store: Arc<dyn Store>) {
         enqueue(&*store, session, "2").await,
         enqueue(&*store, session, "3").await,
     );
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     let started = Change::TurnStarted { turn_id: first, message_id: "msg_1".to_owned() };
     store.commit(commit(fence, session, vec![], vec![started])).await.unwrap();
     assert_eq!(store.request_cancel(session, Cancel::Oldest).await.unwrap(), [first]);
@@ -291,7 +370,7 @@ fn questions() -> EventPayload {
 async fn open_asks(store: &dyn Store) -> (Uuid, i64) {
     let session = new_session(store).await;
     let turn_id = enqueue(store, session, "x").await;
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(store).await.fence;
     let expires_at = Timestamp::now() + SignedDuration::from_mins(5);
     let open =
         |id: &str, kind, request| Change::AskOpened { id: id.to_owned(), kind, turn_id, expires_at, request };
@@ -330,7 +409,7 @@ async fn an_ask_is_answered_once(store: Arc<dyn Store>) {
 async fn an_answer_after_the_deadline_is_too_late(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
     let turn_id = enqueue(&*store, session, "x").await;
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     let (id, kind, request) = ("per_1".to_owned(), AskKind::Permission, permission());
     let opened = Change::AskOpened { id, kind, turn_id, expires_at: Timestamp::now(), request };
     store.commit(commit(fence, session, vec![], vec![opened])).await.unwrap();
@@ -360,7 +439,7 @@ async fn a_deleted_session_is_gone_at_once_and_then_for_good(store: Arc<dyn Stor
     assert!(store.list_sessions(&sandbox(), 10).await.unwrap().is_empty());
     assert_eq!(store.enqueue_turn(new_turn(session, None, "x"), 9).await.unwrap(), Enqueued::NoSession);
     assert!(store.load_work(&sandbox()).await.unwrap()[0].deleted, "its owner still has to end it");
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     store.delete_session(&sandbox(), fence, session).await.unwrap();
     assert!(store.load_work(&sandbox()).await.unwrap().is_empty());
     assert!(log(&*store, session).await.is_empty());
@@ -373,7 +452,7 @@ async fn readers_and_owners_are_woken(store: Arc<dyn Store>) {
     assert!(log.has_changed().unwrap() && work.has_changed().unwrap());
     log.borrow_and_update();
     work.borrow_and_update();
-    let fence = store.acquire(&sandbox()).await.unwrap().fence;
+    let fence = take(&*store).await.fence;
     store.commit(commit(fence, session, vec![text(0, "a")], vec![])).await.unwrap();
     assert!(log.has_changed().unwrap());
 }
@@ -388,7 +467,7 @@ macro_rules! contract {
                 #[tokio::test]
                 async fn $property() {
                     let folder = tempfile::tempdir().unwrap();
-                    let store = SqliteStore::open(&folder.path().join("berth.db")).await.unwrap();
+                    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
                     super::$property(Arc::new(store)).await;
                 }
             )+
@@ -402,6 +481,9 @@ contract!(
     the_queue_is_bounded_and_ordered,
     seq_is_dense_however_many_write,
     an_earlier_owner_writes_nothing,
+    a_lease_keeps_others_out_until_it_is_given_up,
+    a_lease_runs_out_unless_it_is_renewed,
+    of_many_who_want_a_sandbox_one_gets_it,
     what_a_prompt_asks_for_reaches_its_owner,
     a_turn_ends_once,
     a_turn_that_was_cancelled_meanwhile_is_not_ended_again,

@@ -28,6 +28,12 @@ impl<K: Eq + Hash + Clone> Signals<K> {
         senders.entry(key.clone()).or_insert_with(|| watch::channel(0).0).subscribe()
     }
 
+    /// Wakes everybody.
+    pub(super) fn notify_all(&self) {
+        let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        senders.values().for_each(|sender| sender.send_modify(|count| *count = count.wrapping_add(1)));
+    }
+
     /// Wakes those who watch the key.
     pub(super) fn notify(&self, key: &K) {
         let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! The store on SQLite, for local mode and for one replica. One connection writes, several read (WAL), so writers
-//! wait for each other here and never meet `SQLITE_BUSY`.
+//! The store on SQLite, for local mode and for replicas on one machine. One connection writes, several read (WAL), so
+//! writers of one process wait for each other here and never meet `SQLITE_BUSY`.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use berth_wire::{
@@ -13,15 +13,17 @@ use sqlx::{
     Sqlite, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 use uuid::Uuid;
 
 use super::{
-    Answer, Answered, Cancel, Commit, Enqueued, NewSession, NewTurn, Ownership, SandboxKey, SessionWork,
+    Acquired, Answer, Answered, Cancel, Commit, Enqueued, NewSession, NewTurn, SandboxKey, SessionWork,
     Store, StoreError, signals::Signals,
 };
 
+mod lease;
 mod log;
+mod neighbours;
 mod owner;
 mod rows;
 #[cfg(test)]
@@ -38,8 +40,19 @@ const BUSY: Duration = Duration::from_secs(10);
 pub struct SqliteStore {
     writer: SqlitePool,
     readers: SqlitePool,
-    sessions: Signals<Uuid>,
-    work: Signals<SandboxKey>,
+    sessions: Arc<Signals<Uuid>>,
+    work: Arc<Signals<SandboxKey>>,
+    /// Looks for writes of other processes, where there may be any. Ends with the store.
+    _neighbours: JoinSet<()>,
+}
+
+/// Who uses a database file at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// This process alone. Whoever says so must see to it: a lease that an earlier process left is taken from it.
+    Alone,
+    /// Other processes of this machine too. What they write is seen within a fifth of a second.
+    Shared,
 }
 
 /// Why a database could not be opened.
@@ -65,7 +78,7 @@ pub enum StoreOpenError {
 
 impl SqliteStore {
     /// Opens the file, makes it when absent, and brings its schema up to date.
-    pub async fn open(path: &Path) -> Result<Self, StoreOpenError> {
+    pub async fn open(path: &Path, sharing: Sharing) -> Result<Self, StoreOpenError> {
         let shown = path.display().to_string();
         let failed = |source| StoreOpenError::Open { path: shown.clone(), source };
         // NORMAL: after a kill of any process nothing is lost; after a power cut the last moments may be.
@@ -84,7 +97,20 @@ impl SqliteStore {
             .map_err(|source| StoreOpenError::Migrate { path: shown.clone(), source })?;
         let many = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(BUSY * 3);
         let readers = many.connect_with(options.read_only(true)).await.map_err(failed)?;
-        Ok(Self { writer, readers, sessions: Signals::default(), work: Signals::default() })
+        let (sessions, work) = (Arc::default(), Arc::default());
+        let mut neighbours = JoinSet::new();
+        match sharing {
+            Sharing::Shared => {
+                neighbours.spawn(neighbours::watch(writer.clone(), Arc::clone(&sessions), Arc::clone(&work)));
+            }
+            Sharing::Alone => {
+                let ended = sqlx::query(
+                    "UPDATE sandbox SET owner = NULL, lease_until = NULL WHERE owner IS NOT NULL",
+                );
+                ended.execute(&writer).await.map_err(failed)?;
+            }
+        }
+        Ok(Self { writer, readers, sessions, work, _neighbours: neighbours })
     }
 
     /// A transaction that writes; nobody else writes until it ends.
@@ -285,17 +311,25 @@ impl Store for SqliteStore {
         self.work.subscribe(sandbox)
     }
 
-    async fn acquire(&self, sandbox: &SandboxKey) -> Result<Ownership, StoreError> {
-        let (fence, cursor, boot_id) = sqlx::query_as(
-            "INSERT INTO sandbox (namespace, name, fence) VALUES (?, ?, 1)
-             ON CONFLICT (namespace, name) DO UPDATE SET fence = fence + 1
-             RETURNING fence, cursor, boot_id",
-        )
-        .bind(&sandbox.namespace)
-        .bind(&sandbox.name)
-        .fetch_one(&self.writer)
-        .await?;
-        Ok(Ownership { fence, cursor, boot_id })
+    async fn acquire(
+        &self,
+        sandbox: &SandboxKey,
+        owner: Uuid,
+        lease: Duration,
+    ) -> Result<Acquired, StoreError> {
+        // Looked at first, since a waiting replica comes often, and a write waits for other writes.
+        if let Some(remaining) = lease::held_by_another(&self.readers, sandbox, owner).await? {
+            return Ok(Acquired::Held { remaining });
+        }
+        lease::acquire(&self.writer, sandbox, owner, lease).await
+    }
+
+    async fn renew(&self, sandbox: &SandboxKey, fence: i64, lease: Duration) -> Result<(), StoreError> {
+        lease::renew(&self.writer, sandbox, fence, lease).await
+    }
+
+    async fn release(&self, sandbox: &SandboxKey, fence: i64) -> Result<(), StoreError> {
+        lease::release(&self.writer, sandbox, fence).await
     }
 
     async fn load_work(&self, sandbox: &SandboxKey) -> Result<Vec<SessionWork>, StoreError> {

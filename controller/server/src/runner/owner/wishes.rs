@@ -237,11 +237,10 @@ impl Owner {
         translator.begin_turn(&message_id);
         let mut commit = start_commit(session, &turn, &message_id);
         commit.translator = Some(serde_json::to_string(&translator).map_err(StoreError::from)?);
-        let commit = self.commit_of(vec![commit]);
-        match self.store.commit(commit).await {
+        match self.commit(vec![commit]).await {
             Ok(()) => {}
-            Err(StoreError::TurnNotQueued) => return self.read_rows().await,
-            Err(error) => return Err(error.into()),
+            Err(OwnerError::Store(StoreError::TurnNotQueued)) => return self.read_rows().await,
+            Err(error) => return Err(error),
         }
         let Some(live) = self.live.get_mut(&session) else { return Ok(()) };
         live.translator = Some(translator);

@@ -17,8 +17,14 @@ use super::door::FakeDoor;
 use crate::{
     config::Limits,
     directory::{SandboxAddress, SandboxDirectory, StaticDirectory},
-    runner::{Runners, owner::Owner},
-    store::{Answer, Answered, Enqueued, NewSession, NewTurn, SandboxKey, SqliteStore, Store, TurnOptions},
+    runner::{
+        Runners,
+        lease::{Lease, Taken},
+        owner::Owner,
+    },
+    store::{
+        Answer, Answered, Enqueued, NewSession, NewTurn, SandboxKey, Sharing, SqliteStore, Store, TurnOptions,
+    },
 };
 
 /// Longest wait for anything.
@@ -53,7 +59,7 @@ impl Rig {
     /// A rig whose runner does not run yet.
     pub(super) async fn new(limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("berth.db")).await.unwrap();
+        let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
         let door = FakeDoor::start().await;
         let address = SandboxAddress {
             namespace: "local".to_owned(),
@@ -74,7 +80,13 @@ impl Rig {
 
     pub(super) fn start(&mut self) {
         let directory: Arc<dyn SandboxDirectory> = Arc::new(StaticDirectory(vec![self.address.clone()]));
-        self.runners = Some(Runners::start(&self.store, &directory, &self.limits, CancellationToken::new()));
+        self.runners = Some(Runners::start(
+            &self.store,
+            &directory,
+            &self.limits,
+            Uuid::nil(),
+            CancellationToken::new(),
+        ));
     }
 
     /// Stops the runner as a server that is told to stop does.
@@ -84,9 +96,15 @@ impl Rig {
         }
     }
 
+    /// The sandbox, taken over.
+    pub(super) async fn lease(&self) -> Taken {
+        Lease::take(&self.store, &sandbox(), Uuid::nil(), &self.limits).await.unwrap().unwrap()
+    }
+
     /// An owner that does nothing by itself.
     pub(super) async fn owner(&self) -> Owner {
-        Owner::take(Arc::clone(&self.store), &self.address, self.limits.clone()).await.unwrap()
+        let lease = self.lease().await;
+        Owner::new(Arc::clone(&self.store), &self.address, self.limits.clone(), lease).unwrap()
     }
 
     pub(super) async fn session(&self) -> Uuid {

@@ -130,10 +130,13 @@ pub(super) async fn check_fence(tx: &mut Tx<'_>, sandbox: &SandboxKey, fence: i6
 
 pub(super) async fn commit(tx: &mut Tx<'_>, commit: &Commit) -> Result<(), StoreError> {
     let moved = sqlx::query(
-        "UPDATE sandbox SET cursor = ?, boot_id = ? WHERE namespace = ? AND name = ? AND fence = ?",
+        "UPDATE sandbox
+         SET cursor = ?, boot_id = ?, lease_until = CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?
+         WHERE namespace = ? AND name = ? AND fence = ?",
     )
     .bind(&commit.cursor)
     .bind(&commit.boot_id)
+    .bind(milliseconds(commit.lease))
     .bind(&commit.sandbox.namespace)
     .bind(&commit.sandbox.name)
     .bind(commit.fence)

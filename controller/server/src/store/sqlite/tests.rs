@@ -34,7 +34,7 @@ async fn a_database_of_the_version_before_opens_and_keeps_its_rows() {
     }
     old.close().await.unwrap();
 
-    let store = SqliteStore::open(&path).await.unwrap();
+    let store = SqliteStore::open(&path, Sharing::Alone).await.unwrap();
     let kept = store.session(session).await.unwrap().unwrap();
     assert_eq!((kept.title.as_deref(), kept.last_seq, kept.open_turns), (Some("kept"), 1, vec![turn]));
     assert_eq!(store.events_after(session, 0, 10).await.unwrap().len(), 1);
@@ -46,6 +46,8 @@ async fn a_database_of_the_version_before_opens_and_keeps_its_rows() {
     let key = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
     let work = store.load_work(&key).await.unwrap().remove(0).queued.unwrap();
     assert_eq!((work.options, work.active), (super::super::TurnOptions::default(), Duration::ZERO));
-    let taken = store.acquire(&key).await.unwrap();
+    let Acquired::Taken(taken) = store.acquire(&key, Uuid::now_v7(), BUSY).await.unwrap() else {
+        panic!("nobody owned it")
+    };
     assert_eq!((taken.fence, taken.cursor.as_deref()), (8, Some("e-3")));
 }
