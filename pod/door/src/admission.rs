@@ -235,6 +235,11 @@ impl Admission {
         })
     }
 
+    /// Whether a request is in flight that names this directory.
+    pub(crate) fn is_named(&self, directory: &str) -> bool {
+        self.state().calls.values().any(|call| call.directory == directory)
+    }
+
     /// Waits until nothing is reserved.
     pub(crate) async fn released(&self) {
         let mut changed = self.changed.subscribe();

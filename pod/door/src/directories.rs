@@ -130,6 +130,13 @@ pub(crate) async fn run(door: Arc<Door>) {
     door.shutdown.run_until_cancelled(work).await;
 }
 
+/// The instance of a directory was closed, by whomever. A request in flight there may have booted the next one already.
+pub(crate) fn closed(door: &Door, directory: &str) {
+    if !door.admission.is_named(directory) {
+        door.directories.forget(directory);
+    }
+}
+
 /// opencode's own directory, as its supervisor names it.
 pub(crate) fn own(door: &Door) -> String {
     door.serve.borrow().directory.to_string_lossy().into_owned()
@@ -164,7 +171,7 @@ async fn dispose(door: &Arc<Door>, directory: &str, own: &str) {
     match errands::ask(door, Method::POST, "/instance/dispose", directory, ANSWER).await {
         Some((status, _)) if status.is_success() => {
             heard(door, directory).await;
-            door.directories.forget(directory);
+            closed(door, directory);
             door.config.metrics.disposed_directories.inc();
             tracing::debug!(directory, "an idle directory was disposed of");
         }

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    Door,
+    Door, directories,
     journal::Frame,
     passage::Passage,
     upstream::{self, UpstreamError},
@@ -352,7 +352,12 @@ fn has_ended(state: &ServeState, boot_id: &str) -> bool {
 
 fn keep(door: &Door, data: String) {
     match Frame::parse(data) {
-        Ok(Some(frame)) => door.turns.keep(&door.journal, frame),
+        Ok(Some(frame)) => {
+            if let Some(directory) = frame.disposed() {
+                directories::closed(door, directory);
+            }
+            door.turns.keep(&door.journal, frame);
+        }
         Ok(None) => {}
         Err(error) => {
             door.config.metrics.journal.dropped_frames.inc();

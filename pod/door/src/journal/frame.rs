@@ -128,6 +128,12 @@ impl Frame {
         Ok(Some(Self { text, payload, news, seen, directory }))
     }
 
+    /// The directory whose instance was closed, for a frame that says so.
+    pub(crate) fn disposed(&self) -> Option<&str> {
+        let Some(Seen::Disposed { directory }) = &self.seen else { return None };
+        directory.as_deref().or(self.directory.as_deref())
+    }
+
     /// A frame for an event of the door's own, with an id as opencode's events have.
     pub(crate) fn own(event: &DoorEvent) -> Self {
         let mut json = event.to_global_json();

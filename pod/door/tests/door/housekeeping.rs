@@ -12,7 +12,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     real_opencode::{START, Sandbox, create_session, json_of},
-    rig::{RunningDoor, until, within},
+    rig::{Events, INTERNAL, RunningDoor, client, until, within},
 };
 
 /// A counter of a door.
@@ -79,10 +79,7 @@ async fn directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_
     until("disposals", || count(&registry, "disposed_directories") >= expected).await;
     let mut gone = Vec::new();
     while gone.len() < usize::try_from(expected).expect("a number") {
-        let (_, event) = events.next().await;
-        if event["type"] == "server.instance.disposed" {
-            gone.push(event["properties"]["directory"].as_str().expect("a directory").to_owned());
-        }
+        gone.push(next_disposed(&mut events).await);
     }
     assert!(!gone.contains(&directories[0].to_string_lossy().into_owned()), "{gone:?}");
     assert!(!gone.contains(&sandbox.work.to_string_lossy().into_owned()), "{gone:?}");
@@ -94,6 +91,41 @@ async fn directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_
     let again = query(&directories[1]);
     json_of(door.post(&format!("/session?{again}")).json(&json!({}))).await;
     while watched.next().await.1["type"] != "session.created" {}
+}
+
+/// The directory of the next instance that is closed.
+async fn next_disposed(events: &mut Events) -> String {
+    loop {
+        let (_, event) = events.next().await;
+        if event["type"] == "server.instance.disposed" {
+            return event["properties"]["directory"].as_str().expect("a directory").to_owned();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_whose_instance_opencode_closed_itself_is_not_disposed_of_again() {
+    let sandbox = Sandbox::start().await;
+    let door = ready(&sandbox, |config| config.directories = 3).await;
+    let directories = ["a", "b", "c", "d"].map(|name| sandbox.work.join(name));
+    let mut events = door.events("/global/event", None).await;
+    for directory in &directories {
+        std::fs::create_dir(directory).expect("a directory");
+    }
+    let [first, second, third, fourth] = &directories;
+    let boot = async |directory| {
+        json_of(door.get(&format!("/session/status?{}", query(directory)))).await;
+    };
+    boot(first).await;
+    boot(second).await;
+    let address = sandbox.supervisor.watch().borrow().address.expect("an address");
+    let dispose = client().post(format!("http://{address}/instance/dispose?{}", query(first)));
+    json_of(dispose.basic_auth("opencode", Some(INTERNAL))).await;
+    assert_eq!(next_disposed(&mut events).await, first.to_string_lossy());
+    // With opencode's own, three have an instance after this, and four after the next.
+    boot(third).await;
+    boot(fourth).await;
+    assert_eq!(next_disposed(&mut events).await, second.to_string_lossy(), "the longest unused that is left");
 }
 
 #[tokio::test]
