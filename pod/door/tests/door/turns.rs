@@ -25,6 +25,7 @@ use crate::{
 
 mod aborts;
 mod faults;
+mod gate;
 mod mended;
 mod real;
 
