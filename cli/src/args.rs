@@ -3,9 +3,21 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, Parser, Subcommand};
-use uuid::Uuid;
 
-use crate::error::EXIT_CODES;
+use crate::{choice::SessionChoice, error::EXIT_CODES};
+
+mod debug;
+mod local;
+mod sessions;
+mod shell;
+
+pub use debug::{CaptureArgs, DebugCommand, ReplayArgs};
+pub use local::{DoctorArgs, DownArgs, PROVIDER_VARIABLES, StatusArgs, UpArgs};
+pub use sessions::{
+    CopyArgs, DeleteArgs, DiffArgs, ExportArgs, ExportFormat, ListArgs, RenameArgs, SessionsCommand,
+    ShowArgs, StateFilter,
+};
+pub use shell::{CompletionsArgs, ManArgs, Shell};
 
 /// Coding agents, each in a berth of its own.
 #[derive(Debug, Parser)]
@@ -17,8 +29,11 @@ use crate::error::EXIT_CODES;
 Examples:
   berth up                        in one terminal: a sandbox in the current directory
   berth up --scripted             the same, without a model's key
+  berth up --detach               the same, in the background; `berth down` ends it
   berth run \"fix the tests\"       in another: one prompt
-  berth chat                      or a conversation"
+  berth chat                      or a conversation
+  berth sessions list             what was talked about
+  berth doctor                    when something does not work"
 )]
 pub struct Args {
     /// What to do.
@@ -29,24 +44,32 @@ pub struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run sandboxes and their server on this machine, until Ctrl-C
+    /// Run sandboxes and their server on this machine, until Ctrl-C or in the background
     Up(UpArgs),
+    /// End what `berth up` started
+    Down(DownArgs),
+    /// Show what is up, and how it stands
+    Status(StatusArgs),
     /// Send one prompt, show the answer as it comes, and exit
     Run(RunArgs),
     /// Talk with an agent, prompt after prompt
     Chat(ChatArgs),
+    /// List, show, rename, delete and export sessions
+    #[command(subcommand, visible_alias = "session")]
+    Sessions(SessionsCommand),
+    /// Show what the agent changed in a session
+    Diff(DiffArgs),
+    /// Copy a file or a directory out of a session's working directory
+    Cp(CopyArgs),
+    /// Find out why something does not work, and what to do about it
+    Doctor(DoctorArgs),
+    /// Write the completion script of a shell
+    Completions(CompletionsArgs),
+    /// Show the manual as man pages, or write them to a directory
+    Man(ManArgs),
     /// Look into what opencode sends and what Berth makes of it
     #[command(subcommand)]
     Debug(DebugCommand),
-}
-
-/// `berth debug`
-#[derive(Debug, Subcommand)]
-pub enum DebugCommand {
-    /// Translate recordings of opencode's event stream, and judge them
-    Replay(ReplayArgs),
-    /// Record opencode's event stream as a fixture, without secrets and volatile values
-    Capture(CaptureArgs),
 }
 
 /// Which server is talked to.
@@ -71,9 +94,9 @@ pub struct SessionArgs {
     /// Sandbox of a new session, as NAME or NAMESPACE/NAME [default: local/default]
     #[arg(long, value_name = "NAME", conflicts_with = "session")]
     pub sandbox: Option<String>,
-    /// Go on with this session
+    /// Go on with this session: its id, the beginning of it, or `last`
     #[arg(long, value_name = "ID")]
-    pub session: Option<Uuid>,
+    pub session: Option<SessionChoice>,
 }
 
 /// What is answered when the agent asks for a permission.
@@ -98,7 +121,10 @@ Examples:
   berth run \"explain what this repository does\"
   berth run --allow \"make the tests pass\"
   (echo \"review this:\"; git diff) | berth run - > review.txt
-  berth run --session 0198f2c4-... \"and now the documentation\"
+  berth run --session last \"and now the documentation\"
+  berth run --file screenshot.png \"why does it look like that?\"
+  berth run --model anthropic/claude-sonnet-4-5 --agent plan \"how would you do it?\"
+  berth run --timeout 600 \"fix the flaky test\"
   berth run --json \"list the files\" | jq -r 'select(.kind == \"turn_ended\").payload.state'
 
 On a terminal everything is shown as it comes. When standard output is a pipe or a file, it gets the agent's text \
@@ -115,6 +141,18 @@ pub struct RunArgs {
     /// Write the turn's events to standard output, one JSON object a line, and nothing else
     #[arg(long)]
     pub json: bool,
+    /// Model that answers, as PROVIDER/MODEL [default: the agent's own]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Agent of opencode that works, such as `build` or `plan` [default: opencode's]
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Give this file along: a text, an image or a PDF of at most 8 MiB; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
+    /// Cancel the turn when it has not ended after this many seconds, and exit 6
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub timeout: Option<u64>,
     /// Session.
     #[command(flatten)]
     pub session: SessionArgs,
@@ -133,7 +171,7 @@ pub struct RunArgs {
 Examples:
   berth chat
   berth chat --sandbox api
-  berth chat --session 0198f2c4-...
+  berth chat --session last
   printf 'hello\\nand again\\n' | berth chat
 
 Ctrl-C while the agent works cancels its turn; at the prompt, pressed twice, it leaves. Ctrl-D leaves.
@@ -152,145 +190,6 @@ pub struct ChatArgs {
     #[command(flatten)]
     pub server: ServerArgs,
 }
-
-/// `berth up`
-#[derive(Debug, ClapArgs)]
-#[command(
-    after_help = format!("\
-Examples:
-  berth up                                  one sandbox, `default`, in the current directory
-  berth up ~/src/shop                       the same, in another directory
-  berth up --sandbox api=./api --sandbox web=./web
-  berth up --scripted                       with a scripted model: no key, no network
-
-The agent works with your own opencode settings: your configuration directory, your auth.json, and these variables, \
-where they are set: {}. Others are passed on with --pass-env. An agent can read what it is given: prefer keys with a \
-limit.
-
-{EXIT_CODES}", PROVIDER_VARIABLES.join(", "))
-)]
-pub struct UpArgs {
-    /// Working directory of the sandbox `default` [default: the current directory]
-    #[arg(value_name = "DIR", conflicts_with = "sandbox")]
-    pub directory: Option<PathBuf>,
-    /// A sandbox and its working directory; may be given several times
-    #[arg(long, value_name = "NAME=DIR")]
-    pub sandbox: Vec<String>,
-    /// Use a built-in scripted model instead of a real one
-    #[arg(long)]
-    pub scripted: bool,
-    /// Port of the server on 127.0.0.1; 0 takes any that is free
-    #[arg(long, default_value_t = 7447)]
-    pub port: u16,
-    /// opencode's binary [default: the pinned one in Berth's cache, then `opencode` on PATH]
-    #[arg(long, value_name = "FILE", env = "BERTH_OPENCODE", hide_env_values = true)]
-    pub opencode: Option<PathBuf>,
-    /// Pass this variable of the environment on to opencode; may be given several times
-    #[arg(long, value_name = "NAME", conflicts_with = "scripted")]
-    pub pass_env: Vec<String>,
-    /// Data directory [default: berth in the user's state directory, ~/.local/state]
-    #[arg(long, value_name = "DIR", env = "BERTH_DATA", hide_env_values = true)]
-    pub data: Option<PathBuf>,
-}
-
-/// `berth debug replay`
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  berth debug replay stream.sse
-  berth debug replay --manifest client/opencode/tests/captures/manifest.json client/opencode/tests/captures/*.sse
-  gunzip -c stream.sse.gz | berth debug replay - | jq -r 'select(.kind == \"turn_ended\").payload.state'
-  diff <(berth debug replay --plain old.sse) <(berth debug replay --plain new.sse)
-
-Any recorded stream of /event or /global/event will do, of opencode or of a door, with comments and ids. Standard output
-gets one JSON object a line: file, session, turn, number of the event, kind, payload. Standard error gets a verdict:
-
-  complete             every turn came to its end, and no rule of the log is broken
-  incomplete           a turn did not end, or events are missing
-  faulty               something cannot be read, or a rule of the log is broken
-  not-a-turn-stream    no turn is in it
-
-Exit codes:
-  0  every recording is complete; with --manifest, every one is what that says
-  1  one is not, or something cannot be read
-  2  the command line is wrong")]
-pub struct ReplayArgs {
-    /// Recordings; `-` is standard input
-    #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
-    /// What the recordings are expected to come to, by file name
-    #[arg(long, value_name = "FILE")]
-    pub manifest: Option<PathBuf>,
-    /// Write only what two recordings of the same doings have in common: ids are counted, times and numbers left out
-    #[arg(long)]
-    pub plain: bool,
-}
-
-/// `berth debug capture`
-#[derive(Debug, ClapArgs)]
-#[command(
-    group = ArgGroup::new("source").required(true),
-    after_help = "\
-Examples:
-  berth debug capture --url http://127.0.0.1:4096 --password-file password -o 1.18.34-text.global.sse
-  berth debug capture --url http://127.0.0.1:4096 --password-file password --directory . -o 1.18.34-text.sse
-  berth debug capture --from stream.sse -o 1.18.34-text.sse
-
-Ids, times, working directories and the like are replaced by what is the same in every recording, in the same order and
-with the same differences. Passwords, keys and tokens are replaced by REDACTED: the password itself, the providers' keys
-in the environment, and whatever looks like one. Look at the file before you share it all the same. Nothing is written
-before the end, and then no secret.
-
-Exit codes:
-  0  the fixture is written
-  1  the stream broke, and what came before is written; or nothing is, for the reason that is given
-  2  the command line is wrong
-  4  the password was refused
-  5  nothing can be reached there"
-)]
-pub struct CaptureArgs {
-    /// Address of an opencode or of a door
-    #[arg(long, value_name = "URL", group = "source", requires = "password_file")]
-    pub url: Option<String>,
-    /// File with the password for it
-    #[arg(long, value_name = "FILE", requires = "url")]
-    pub password_file: Option<PathBuf>,
-    /// Record the events of this directory only [default: those of all directories]
-    #[arg(long, value_name = "DIR", requires = "url")]
-    pub directory: Option<PathBuf>,
-    /// How long to record
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub seconds: u64,
-    /// Take an existing recording instead; `-` is standard input
-    #[arg(long, value_name = "FILE", group = "source")]
-    pub from: Option<PathBuf>,
-    /// The fixture to write
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
-}
-
-/// Variables with which opencode finds its providers; `berth up` passes them on where they are set.
-pub const PROVIDER_VARIABLES: [&str; 19] = [
-    "ANTHROPIC_API_KEY",
-    "OPENAI_API_KEY",
-    "OPENROUTER_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_GENERATIVE_AI_API_KEY",
-    "GROQ_API_KEY",
-    "MISTRAL_API_KEY",
-    "DEEPSEEK_API_KEY",
-    "XAI_API_KEY",
-    "CEREBRAS_API_KEY",
-    "TOGETHER_API_KEY",
-    "FIREWORKS_API_KEY",
-    "MOONSHOT_API_KEY",
-    "ZHIPU_API_KEY",
-    "OPENCODE_API_KEY",
-    "AZURE_API_KEY",
-    "AZURE_RESOURCE_NAME",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "AWS_REGION",
-];
 
 /// The whole command line as clap knows it, for the reference in the documentation.
 pub fn command() -> clap::Command {
@@ -312,6 +211,12 @@ mod tests {
             &["berth", "run", "--allow", "--deny", "x"][..],
             &["berth", "run", "--sandbox", "a", "--session", "0198f2c4-0000-7000-8000-000000000000", "x"],
             &["berth", "run", "--session", "not-an-id", "x"],
+            &["berth", "run", "--timeout", "0", "x"],
+            &["berth", "sessions", "delete"],
+            &["berth", "sessions", "list", "--state", "bored"],
+            &["berth", "completions", "tcsh"],
+            &["berth", "cp", "last:a"],
+            &["berth", "down", "--timeout", "0"],
             &["berth", "up", "dir", "--sandbox", "a=b"],
             &["berth", "up", "--port", "70000"],
             &["berth", "debug", "replay"],

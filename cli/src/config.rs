@@ -6,21 +6,34 @@ use std::{
     ffi::{OsStr, OsString},
     io::IsTerminal,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use uuid::Uuid;
+use berth_wire::api::{ModelChoice, PARTS_MAX};
 
 use crate::{
     args::{AnswerArgs, Args, ChatArgs, Command, DebugCommand, RunArgs, ServerArgs, SessionArgs},
+    choice::SessionChoice,
     connect::ServerChoice,
+    copy::CopyConfig,
     debug::{capture::CaptureConfig, replay::ReplayConfig},
+    diff::DiffConfig,
+    doctor::DoctorConfig,
+    down::DownConfig,
     error::CliError,
     output::Shape,
+    sessions::SessionsConfig,
+    shell::{CompletionsConfig, ManConfig},
     state::StateDir,
-    up::UpConfig,
+    status::StatusConfig,
+    up::{DetachConfig, UpConfig},
 };
 
 mod debug;
+mod doctor;
+mod local;
+mod sessions;
+mod shell;
 mod up;
 
 /// Namespace of everything in local mode.
@@ -36,18 +49,25 @@ pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
     /// The current directory.
     pub current_directory: PathBuf,
+    /// This program.
+    pub program: PathBuf,
 }
 
 impl Environment {
     /// That of this process.
     pub fn of_process() -> std::io::Result<Self> {
-        Ok(Self { variables: std::env::vars_os().collect(), current_directory: std::env::current_dir()? })
+        Ok(Self {
+            variables: std::env::vars_os().collect(),
+            current_directory: std::env::current_dir()?,
+            program: std::env::current_exe()?,
+        })
     }
 
     /// One made of these variables, for tests.
     pub fn of(variables: &[(&str, &str)], current_directory: &Path) -> Self {
         let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        Self { variables: variables.collect(), current_directory: current_directory.to_owned() }
+        let program = PathBuf::from("/usr/bin/berth");
+        Self { variables: variables.collect(), current_directory: current_directory.to_owned(), program }
     }
 
     /// All variables.
@@ -104,7 +124,7 @@ pub enum Target {
         name: String,
     },
     /// A session that exists.
-    Resume(Uuid),
+    Resume(SessionChoice),
 }
 
 /// Where the prompt is.
@@ -129,6 +149,14 @@ pub struct RunConfig {
     pub json: bool,
     /// Answers to the agent's requests.
     pub answers: AnswerPolicy,
+    /// The model that is to answer; the session's own when absent.
+    pub model: Option<ModelChoice>,
+    /// The agent that is to work; opencode's default one when absent.
+    pub agent: Option<String>,
+    /// Files that are given along.
+    pub files: Vec<PathBuf>,
+    /// The turn is cancelled when it takes longer.
+    pub limit: Option<Duration>,
     /// The output streams.
     pub shape: Shape,
 }
@@ -157,6 +185,24 @@ pub enum Config {
     Chat(ChatConfig),
     /// `berth up`
     Up(Box<UpConfig>),
+    /// `berth up --detach`
+    Detach(DetachConfig),
+    /// `berth down`
+    Down(DownConfig),
+    /// `berth status`
+    Status(StatusConfig),
+    /// `berth sessions`
+    Sessions(SessionsConfig),
+    /// `berth diff`
+    Diff(DiffConfig),
+    /// `berth cp`
+    Copy(CopyConfig),
+    /// `berth completions`
+    Completions(CompletionsConfig),
+    /// `berth doctor`
+    Doctor(Box<DoctorConfig>),
+    /// `berth man`
+    Man(ManConfig),
     /// `berth debug replay`
     Replay(ReplayConfig),
     /// `berth debug capture`
@@ -196,7 +242,18 @@ impl Config {
         match args.command {
             Command::Run(args) => Ok(Self::Run(run(args, environment, streams)?)),
             Command::Chat(args) => Ok(Self::Chat(chat(args, environment, streams)?)),
+            Command::Up(args) if args.detach => Ok(Self::Detach(up::detach(args, environment, streams)?)),
             Command::Up(args) => Ok(Self::Up(Box::new(up::up(&args, environment, streams)?))),
+            Command::Down(args) => Ok(Self::Down(local::down(args, environment, streams)?)),
+            Command::Status(args) => Ok(Self::Status(local::status(args, environment, streams)?)),
+            Command::Sessions(command) => {
+                Ok(Self::Sessions(sessions::sessions(command, environment, streams)?))
+            }
+            Command::Diff(args) => Ok(Self::Diff(sessions::diff(args, environment, streams)?)),
+            Command::Cp(args) => Ok(Self::Copy(sessions::copy(args, environment, streams)?)),
+            Command::Completions(args) => Ok(Self::Completions(shell::completions(&args))),
+            Command::Doctor(args) => Ok(Self::Doctor(Box::new(doctor::doctor(args, environment, streams)?))),
+            Command::Man(args) => Ok(Self::Man(shell::man(args))),
             Command::Debug(DebugCommand::Replay(args)) => Ok(Self::Replay(debug::replay(args))),
             Command::Debug(DebugCommand::Capture(args)) => {
                 Ok(Self::Capture(Box::new(debug::capture(args, environment)?)))
@@ -216,6 +273,9 @@ fn run(args: RunArgs, environment: &Environment, streams: Streams) -> Result<Run
         [dash] if dash == "-" => PromptSource::StandardInput,
         words => PromptSource::Text(not_blank(words.join(" "))?),
     };
+    if args.file.len() >= PARTS_MAX {
+        return Err(CliError::usage("--file", format!("given {PARTS_MAX} times or more")));
+    }
     // A prompt typed to its end leaves standard input at its end: nothing more can be read from it.
     let typed = prompt == PromptSource::StandardInput;
     Ok(RunConfig {
@@ -223,6 +283,10 @@ fn run(args: RunArgs, environment: &Environment, streams: Streams) -> Result<Run
         target: target(&args.session)?,
         answers: answers(&args.answers, streams.person() && !typed),
         prompt,
+        model: args.model.as_deref().map(model).transpose()?,
+        agent: args.agent,
+        files: args.file.iter().map(|file| environment.absolute(file)).collect(),
+        limit: args.timeout.map(Duration::from_secs),
         json: args.json,
         shape: shape(environment, streams),
     })
@@ -235,6 +299,13 @@ fn chat(args: ChatArgs, environment: &Environment, streams: Streams) -> Result<C
         answers: answers(&args.answers, streams.person()),
         shape: shape(environment, streams),
         editor: streams.input_terminal && streams.out_terminal,
+    })
+}
+
+fn model(text: &str) -> Result<ModelChoice, CliError> {
+    text.parse().map_err(|_| {
+        let reason = format!("{text:?} is not PROVIDER/MODEL, such as anthropic/claude-sonnet-4-5");
+        CliError::usage("--model", reason)
     })
 }
 
@@ -260,17 +331,22 @@ fn state_dir(data: Option<PathBuf>, environment: &Environment) -> Result<StateDi
 }
 
 fn target(args: &SessionArgs) -> Result<Target, CliError> {
-    if let Some(id) = args.session {
-        return Ok(Target::Resume(id));
+    if let Some(choice) = &args.session {
+        return Ok(Target::Resume(choice.clone()));
     }
-    let text = args.sandbox.as_deref().unwrap_or(DEFAULT_SANDBOX);
+    let (namespace, name) = sandbox_key(args.sandbox.as_deref().unwrap_or(DEFAULT_SANDBOX))?;
+    Ok(Target::New { namespace, name })
+}
+
+/// Namespace and name of a sandbox, of NAME or NAMESPACE/NAME.
+fn sandbox_key(text: &str) -> Result<(String, String), CliError> {
     let (namespace, name) = text.split_once('/').unwrap_or((LOCAL, text));
     let (namespace, name) = (namespace.to_owned(), sandbox_name("--sandbox", name)?);
     if !is_label(&namespace, 63) {
         let reason = format!("{namespace:?} is not a namespace: {LABEL_RULE}, at most 63 of them");
         return Err(CliError::usage("--sandbox", reason));
     }
-    Ok(Target::New { namespace, name })
+    Ok((namespace, name))
 }
 
 const LABEL_RULE: &str = "lower-case letters, digits and dashes, beginning and ending with a letter or digit";

@@ -20,25 +20,36 @@ pub struct ServerChoice {
     pub state: StateDir,
 }
 
-/// A client of the chosen server. The local token is only ever sent to the local server.
+/// A client of the chosen server. The local token is only ever sent to the local server. Where that is meant, and not
+/// an address, the client follows it: `berth up` may come back at another port.
 pub fn client(choice: &ServerChoice) -> Result<BerthClient, CliError> {
-    let (url, token_file) = match (&choice.url, &choice.token_file) {
-        (Some(url), Some(file)) => (url.clone(), file.clone()),
+    let (url, token_file, follows) = match (&choice.url, &choice.token_file) {
+        (Some(url), Some(file)) => (url.clone(), file.clone(), false),
         (Some(url), None) => {
             let note = choice.state.read_note()?;
             if note.is_none_or(|note| note.url.trim_end_matches('/') != url.trim_end_matches('/')) {
-                let reason = format!("a token is needed for {url}: name its file");
-                return Err(CliError::usage("--token-file", reason));
+                return Err(CliError::usage("--token-file", no_token(url)));
             }
-            (url.clone(), choice.state.token())
+            (url.clone(), choice.state.token(), false)
         }
         (None, file) => {
             let note = choice.state.read_note()?.ok_or(CliError::NoServer)?;
-            (note.url, file.clone().unwrap_or_else(|| choice.state.token()))
+            (note.url, file.clone().unwrap_or_else(|| choice.state.token()), true)
         }
     };
-    let token = read_token(&token_file)?;
-    Ok(BerthClient::new(&url, token)?)
+    let client = BerthClient::new(&url, read_token(&token_file)?)?;
+    if !follows {
+        return Ok(client);
+    }
+    let state = choice.state.clone();
+    Ok(client.following(move || state.read_note().ok().flatten().map(|note| note.url)))
+}
+
+fn no_token(url: &str) -> String {
+    format!(
+        "a token is needed for {url}: name its file here or in BERTH_TOKEN_FILE. Whoever runs that server has it: for a \
+         `berth up`, it is the file `token` in its data directory, ~/.local/state/berth"
+    )
 }
 
 #[cfg(test)]
@@ -70,5 +81,6 @@ mod tests {
         assert_eq!(base(Some("http://127.0.0.1:7447/")).unwrap(), "http://127.0.0.1:7447/");
         let error = base(Some("http://elsewhere.example:7447")).unwrap_err();
         assert!(matches!(error, CliError::Usage { field: "--token-file", .. }), "{error}");
+        assert!(error.to_string().contains("BERTH_TOKEN_FILE"), "{error}");
     }
 }

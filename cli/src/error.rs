@@ -6,7 +6,7 @@ use berth_client::ClientError;
 use berth_wire::turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason};
 use uuid::Uuid;
 
-use crate::up::UpError;
+use crate::{choice::SessionChoice, up::UpError};
 
 /// How the command ended, for the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum Exit {
     Refused,
     /// 5: no server can be reached.
     Unreachable,
+    /// 6: the turn was cancelled since its time was over.
+    TimedOut,
 }
 
 /// The table of exit codes, for `--help`.
@@ -33,7 +35,8 @@ Exit codes:
   2  the command line is wrong
   3  cancelled
   4  refused: by a rejected permission, by the model, or by the server
-  5  no server can be reached";
+  5  no server can be reached
+  6  not at an end within --timeout, and cancelled";
 
 impl Exit {
     /// The number that the shell sees.
@@ -45,6 +48,7 @@ impl Exit {
             Self::Cancelled => 3,
             Self::Refused => 4,
             Self::Unreachable => 5,
+            Self::TimedOut => 6,
         }
     }
 
@@ -91,6 +95,20 @@ pub enum CliError {
     /// No server is known.
     #[error("no server is known: start one with `berth up`, or name one with --server and --token-file")]
     NoServer,
+    /// There is no such session.
+    #[error("{}", no_session(choice))]
+    NoSession {
+        /// As it was named.
+        choice: SessionChoice,
+    },
+    /// Several sessions have an id that begins like that.
+    #[error("several sessions begin with {prefix}: {named}; say more of it")]
+    Ambiguous {
+        /// What was given.
+        prefix: String,
+        /// Some of them.
+        named: String,
+    },
     /// A file cannot be read.
     #[error("{} cannot be read", path.display())]
     Read {
@@ -132,6 +150,15 @@ pub enum CliError {
     /// The signals of this process cannot be listened to.
     #[error("signal handlers cannot be set up")]
     Signals(#[source] io::Error),
+    /// What is up cannot be ended.
+    #[error("process {pid} cannot be ended")]
+    Down {
+        /// Its number.
+        pid: u32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A cancelled turn did not come to its end.
     #[error("the turn did not end within {seconds} s of its cancellation; it is turn {turn}")]
     CancelTimeout {
@@ -156,7 +183,9 @@ impl CliError {
             | Self::Up(UpError::OpencodeGiven { .. } | UpError::Port { .. }) => Exit::Usage,
             Self::NoServer => Exit::Unreachable,
             Self::CancelTimeout { .. } => Exit::Cancelled,
-            Self::Up(UpError::InUse { .. })
+            Self::NoSession { .. }
+            | Self::Ambiguous { .. }
+            | Self::Up(UpError::InUse { .. } | UpError::Starting { .. })
             | Self::Opencode(
                 berth_opencode::ClientError::Unauthorized | berth_opencode::ClientError::PortTaken,
             ) => Exit::Refused,
@@ -171,11 +200,21 @@ impl CliError {
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::BadFile { .. }
+            | Self::Down { .. }
             | Self::Input(_)
             | Self::Output(_)
             | Self::Environment(_)
             | Self::Runtime(_)
             | Self::Signals(_) => Exit::Failed,
+        }
+    }
+}
+
+fn no_session(choice: &SessionChoice) -> String {
+    match choice {
+        SessionChoice::Last => "there is no session yet: `berth run` or `berth chat` begins one".to_owned(),
+        SessionChoice::Id(_) | SessionChoice::Prefix(_) => {
+            format!("there is no session {choice}: `berth sessions list` shows which there are")
         }
     }
 }

@@ -15,17 +15,29 @@ use tracing_subscriber::EnvFilter;
 
 pub mod args;
 pub mod ask;
+pub mod attachment;
 pub mod chat;
+pub mod choice;
 pub mod config;
 pub mod connect;
+pub mod copy;
 pub mod debug;
+pub mod diff;
+pub mod doctor;
+pub mod down;
 pub mod error;
 pub mod input;
 pub mod interrupts;
 pub mod output;
+pub mod printer;
+pub mod process;
 pub mod render;
 pub mod run;
+pub mod sessions;
+pub mod shell;
 pub mod state;
+pub mod status;
+pub mod table;
 pub mod text;
 pub mod turn;
 pub mod up;
@@ -44,6 +56,8 @@ pub fn main() -> ExitCode {
     let args = args::Args::parse();
     match start(args) {
         Ok(exit) => exit.into(),
+        // Whoever read the output wants no more of it: `head` for example.
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Failed.into(),
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
             let _ = writeln!(std::io::stderr(), "error: {}", chain(&error));
@@ -63,6 +77,15 @@ fn start(args: args::Args) -> Result<Exit, CliError> {
             Config::Run(config) => Box::pin(run::run(config)).await,
             Config::Chat(config) => Box::pin(chat::chat(config)).await,
             Config::Up(config) => Box::pin(up::up(*config)).await,
+            Config::Detach(config) => Box::pin(up::detach::detach(config)).await,
+            Config::Down(config) => Box::pin(down::down(config)).await,
+            Config::Status(config) => Box::pin(status::status(config)).await,
+            Config::Sessions(config) => Box::pin(sessions::sessions(config)).await,
+            Config::Diff(config) => Box::pin(diff::diff(config)).await,
+            Config::Copy(config) => Box::pin(copy::copy(config)).await,
+            Config::Doctor(config) => Box::pin(doctor::doctor(*config)).await,
+            Config::Completions(config) => shell::completions(config),
+            Config::Man(config) => shell::man(config),
             Config::Replay(config) => debug::replay::replay(&config),
             Config::Capture(config) => Box::pin(debug::capture::capture(*config)).await,
         }

@@ -3,6 +3,8 @@
 //! What an agent says, and what its tools are called, comes from outside: it may hold escape sequences that
 //! repaint the screen, or direction marks that make a command read as another one.
 
+use jiff::Timestamp;
+
 /// Characters that move the cursor, start an escape sequence, or reorder or hide what is read.
 fn is_unsafe(character: char) -> bool {
     let control = character.is_control() && !matches!(character, '\n' | '\t');
@@ -46,6 +48,17 @@ pub fn duration(milliseconds: i64) -> String {
     }
 }
 
+/// How long before `now` that was, as a person would say it: `just now`, `5 min ago`, `3 d ago`.
+pub fn ago(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(then).as_secs().max(0);
+    match seconds {
+        0..60 => "just now".to_owned(),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -65,6 +78,16 @@ mod tests {
         assert_eq!(clean_line("abcdef", 4), "abc…");
         assert_eq!(clean_line("abcd", 4), "abcd");
         assert_eq!(clean_line("", 4), "");
+    }
+
+    #[test]
+    fn how_long_ago_reads_well() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let cases =
+            [(-5, "just now"), (59, "just now"), (60, "1 min ago"), (7_200, "2 h ago"), (172_800, "2 d ago")];
+        for (seconds, text) in cases {
+            assert_eq!(ago(Timestamp::from_second(1_000_000 - seconds).unwrap(), now), text);
+        }
     }
 
     #[test]

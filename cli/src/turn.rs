@@ -25,6 +25,7 @@ use crate::{
     interrupts::Interrupts,
     output::Output,
     render::{Piece, Renderer, Tone, request_lines},
+    sessions,
 };
 
 /// How long a cancelled turn may take to end; opencode takes well under a second.
@@ -76,23 +77,27 @@ pub struct Conversation {
 }
 
 /// The session that is meant: a new one, or one that exists.
-pub async fn open_session(client: &BerthClient, target: &Target) -> Result<Session, ClientError> {
+pub async fn open_session(client: &BerthClient, target: &Target) -> Result<Session, CliError> {
     match target {
         Target::New { namespace, name } => {
-            client.create_session(namespace, name, &CreateSession::default()).await
+            Ok(client.create_session(namespace, name, &CreateSession::default()).await?)
         }
-        Target::Resume(id) => client.get_session(*id).await,
+        Target::Resume(choice) => sessions::find(client, choice).await,
     }
 }
 
 impl Conversation {
-    /// Hands in a prompt and follows its turn to the end.
+    /// Hands in a prompt of text and follows its turn to the end.
     pub async fn turn(&mut self, prompt: &str) -> Result<End, CliError> {
+        self.message(&PostMessage::text(prompt)).await
+    }
+
+    /// Hands in a prompt and follows its turn to the end.
+    pub async fn message(&mut self, message: &PostMessage) -> Result<End, CliError> {
         self.interrupts.forget();
-        let message = PostMessage::text(prompt);
         let key = Uuid::now_v7().to_string();
         let turn = tokio::select! {
-            turn = self.client.post_message(self.session.id, &message, &key) => turn?,
+            turn = self.client.post_message(self.session.id, message, &key) => turn?,
             () = self.interrupts.next() => return Ok(End::Left),
         };
         let end = Follower::new(self, &turn).follow().await;

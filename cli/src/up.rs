@@ -3,7 +3,9 @@
 //! - [`local`]: the wiring, also for tests and other programs: [`Local::start`] and [`Local::stop`].
 //! - [`sandbox`]: one sandbox, a supervisor and a door.
 //! - [`model`]: what opencode is given to work with.
+//! - `exits`: how opencode ended, kept for `berth doctor`.
 //! - [`binary`]: where opencode is.
+//! - [`detach`]: the same as a process in the background.
 //! - [`data`]: the lock, the token and the note in the data directory.
 
 use std::{path::PathBuf, time::Duration};
@@ -19,11 +21,16 @@ use crate::{
 
 pub mod binary;
 pub mod data;
+pub mod detach;
+mod exits;
 pub mod local;
 pub mod model;
 pub mod sandbox;
 
+use exits::ExitLog;
+
 pub use binary::OpencodeChoice;
+pub use detach::DetachConfig;
 pub use local::{Local, LocalConfig, LocalEvent, SandboxSpec, UpError};
 pub use model::Model;
 pub use sandbox::{LocalSandbox, SandboxConfig, SandboxError};
@@ -38,8 +45,8 @@ pub struct UpConfig {
     pub local: LocalConfig,
     /// Where opencode may be.
     pub opencode: OpencodeChoice,
-    /// The data directory, where it is not the usual one and other commands must be told.
-    pub data: Option<PathBuf>,
+    /// What decides which commands are suggested.
+    pub hint: Hint,
     /// The output streams.
     pub shape: Shape,
 }
@@ -71,11 +78,14 @@ impl Stops {
 
 /// Runs local mode until a signal ends it.
 pub async fn up(config: UpConfig) -> Result<Exit, CliError> {
-    let UpConfig { mut local, opencode, data, shape } = config;
-    let mut screen = Screen(Output::standard(shape));
+    let UpConfig { mut local, opencode, hint, shape } = config;
+    let in_background = local.log.is_some();
+    if in_background {
+        leave_terminal();
+    }
+    let mut screen = Screen { output: Output::standard(shape), stamped: in_background };
     let mut stops = Stops::listen().map_err(CliError::Signals)?;
     local.program = opencode.find()?;
-    let hint = Hint { scripted: local.model.is_scripted(), data };
     let mut local = Local::start(local).await?;
     screen.starting(&local)?;
     let result = tokio::select! {
@@ -83,7 +93,7 @@ pub async fn up(config: UpConfig) -> Result<Exit, CliError> {
         () = stops.next() => Ok(()),
     };
     if result.is_ok() {
-        screen.note("stopping; Ctrl-C again leaves at once")?;
+        screen.note(if in_background { "stopping" } else { "stopping; Ctrl-C again leaves at once" })?;
     }
     tokio::select! {
         () = local.stop() => {}
@@ -95,10 +105,12 @@ pub async fn up(config: UpConfig) -> Result<Exit, CliError> {
 /// Waits for readiness, says so, and then tells what happens. Returns only with an error.
 async fn serve(local: &mut Local, screen: &mut Screen, hint: &Hint) -> Result<(), CliError> {
     local.ready(READY_LIMIT).await?;
+    let exits = ExitLog(local.state().exits());
     screen.ready(local, hint)?;
     loop {
         match local.next_event().await? {
             LocalEvent::OpencodeExited { sandbox, exit } => {
+                exits.record(&sandbox, &exit);
                 screen.bad(&format!("sandbox {sandbox}: {exit}; it is started again"))?;
             }
             LocalEvent::OpencodeReady { sandbox, boot } => {
@@ -108,19 +120,34 @@ async fn serve(local: &mut Local, screen: &mut Screen, hint: &Hint) -> Result<()
     }
 }
 
+/// In a session of its own this process gets no signal from the terminal, when that is closed for example.
+fn leave_terminal() {
+    if let Err(error) = nix::unistd::setsid() {
+        tracing::warn!(%error, "the terminal cannot be left");
+    }
+}
+
 /// What decides which commands are suggested.
-struct Hint {
-    scripted: bool,
-    data: Option<PathBuf>,
+#[derive(Debug, Clone)]
+pub struct Hint {
+    /// The scripted model answers.
+    pub scripted: bool,
+    /// The data directory, where it is not the usual one and other commands must be told.
+    pub data: Option<PathBuf>,
 }
 
 impl Hint {
+    /// The option that leads another command to this server.
+    fn data_option(&self) -> String {
+        let data = self.data.as_ref().map(|data| format!(" --data {}", quoted(&data.display().to_string())));
+        data.unwrap_or_default()
+    }
+
     /// Options that lead another command to this server and this sandbox.
     fn options(&self, sandbox: &str) -> String {
-        let data = self.data.as_ref().map(|data| format!(" --data {}", quoted(&data.display().to_string())));
         let sandbox = Some(sandbox).filter(|name| *name != DEFAULT_SANDBOX);
         let sandbox = sandbox.map(|name| format!(" --sandbox {name}"));
-        data.unwrap_or_default() + &sandbox.unwrap_or_default()
+        self.data_option() + &sandbox.unwrap_or_default()
     }
 
     fn prompt(&self) -> &'static str {
@@ -135,19 +162,46 @@ fn quoted(word: &str) -> String {
 }
 
 /// What the person who started it reads.
-struct Screen(Output);
+struct Screen {
+    output: Output,
+    /// Each line begins with the time: it is a log.
+    stamped: bool,
+}
 
 impl Screen {
+    fn new(output: Output) -> Self {
+        Self { output, stamped: false }
+    }
+
     fn note(&mut self, text: &str) -> Result<(), CliError> {
-        self.0.note(Tone::Note, text).map_err(CliError::Output)
+        self.line(Tone::Note, text)
     }
 
     fn bad(&mut self, text: &str) -> Result<(), CliError> {
-        self.0.note(Tone::Bad, text).map_err(CliError::Output)
+        self.line(Tone::Bad, text)
     }
 
     fn line(&mut self, tone: Tone, text: &str) -> Result<(), CliError> {
-        self.0.note(tone, text).map_err(CliError::Output)
+        let stamped;
+        let text = if self.stamped {
+            stamped = format!("{:.3} {text}", jiff::Timestamp::now());
+            stamped.as_str()
+        } else {
+            text
+        };
+        self.output.note(tone, text).map_err(CliError::Output)
+    }
+
+    fn sandbox(&mut self, name: &str, directory: &str, version: Option<&str>) -> Result<(), CliError> {
+        let version = version.unwrap_or("of an unknown version");
+        self.line(Tone::Tool, &format!("  {name:<12} {directory}  (opencode {version})"))
+    }
+
+    fn suggestions(&mut self, when: &str, sandbox: Option<&str>, hint: &Hint) -> Result<(), CliError> {
+        let (options, prompt) = (hint.options(sandbox.unwrap_or(DEFAULT_SANDBOX)), hint.prompt());
+        self.line(Tone::Tool, when)?;
+        self.line(Tone::Ask, &format!("  berth run{options} \"{prompt}\""))?;
+        self.line(Tone::Ask, &format!("  berth chat{options}"))
     }
 
     fn starting(&mut self, local: &Local) -> Result<(), CliError> {
@@ -162,17 +216,13 @@ impl Screen {
         self.line(Tone::Good, &format!("Berth is up at {}", local.url()))?;
         for sandbox in local.sandboxes() {
             let (address, state) = (sandbox.address(), sandbox.watch().borrow().clone());
-            let version = state.version.as_deref().unwrap_or("of an unknown version");
-            self.line(
-                Tone::Tool,
-                &format!("  {:<12} {}  (opencode {version})", address.name, address.directory),
-            )?;
+            self.sandbox(&address.name, &address.directory, state.version.as_deref())?;
         }
-        let first = local.sandboxes().first().map_or(DEFAULT_SANDBOX, |sandbox| &sandbox.address().name);
-        let (options, prompt) = (hint.options(first), hint.prompt());
-        self.line(Tone::Tool, "Type next, in another terminal:")?;
-        self.line(Tone::Ask, &format!("  berth run{options} \"{prompt}\""))?;
-        self.line(Tone::Ask, &format!("  berth chat{options}"))?;
+        if self.stamped {
+            return Ok(());
+        }
+        let first = local.sandboxes().first().map(|sandbox| sandbox.address().name.as_str());
+        self.suggestions("Type next, in another terminal:", first, hint)?;
         self.note("Ctrl-C ends it.")
     }
 }

@@ -138,6 +138,50 @@ impl Normaliser {
     }
 }
 
+/// Takes secrets out of texts, and leaves everything else as it is. Doing it twice changes nothing more.
+#[derive(Debug)]
+pub struct Redactor {
+    scanner: Scanner,
+}
+
+impl Redactor {
+    /// One that knows these secrets, in each form in which they are sent, and what secrets look like.
+    pub fn new(secrets: Vec<SecretString>) -> Self {
+        Self { scanner: Scanner::new(Vec::new(), &Surroundings { secrets, home: None }) }
+    }
+
+    /// The text without secrets.
+    pub fn text(&self, text: &str) -> String {
+        self.scanner.redacted(text)
+    }
+
+    /// JSON without secrets, those included that only their name tells.
+    pub fn value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(list) => list.into_iter().map(|item| self.value(item)).collect(),
+            Value::Object(map) => {
+                let secret: Vec<bool> = map.keys().map(|name| scan::is_secret(&map, name)).collect();
+                let items = map.into_iter().zip(secret).map(|((name, item), secret)| {
+                    (self.text(&name), if secret { without_values(item) } else { self.value(item) })
+                });
+                items.collect()
+            }
+            other => other,
+        }
+    }
+}
+
+/// The same shape with nothing in it.
+fn without_values(value: Value) -> Value {
+    match value {
+        Value::Array(list) => list.into_iter().map(without_values).collect(),
+        Value::Object(map) => map.into_iter().map(|(name, item)| (name, without_values(item))).collect(),
+        Value::Null | Value::Bool(_) => value,
+        Value::String(_) | Value::Number(_) => Value::from(REDACTED),
+    }
+}
+
 /// Counts ids and leaves times out, so that what two recordings came to can be compared line by line, however long each
 /// took.
 #[derive(Debug, Default)]

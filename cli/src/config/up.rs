@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
@@ -11,23 +12,21 @@ use super::{DEFAULT_SANDBOX, Environment, Streams, sandbox_name, shape, state_di
 use crate::{
     args::{PROVIDER_VARIABLES, UpArgs},
     error::CliError,
-    up::{LocalConfig, Model, OpencodeChoice, SandboxSpec, UpConfig, binary::pinned_directory},
+    up::{
+        DetachConfig, Hint, LocalConfig, Model, OpencodeChoice, SandboxSpec, UpConfig,
+        binary::pinned_directory,
+    },
 };
 
 /// Most sandboxes of one local mode: each opencode takes about 0.5 GB.
 const SANDBOX_LIMIT: usize = 64;
 
 pub(super) fn up(args: &UpArgs, environment: &Environment, streams: Streams) -> Result<UpConfig, CliError> {
-    let cache = match environment.get("BERTH_CACHE").map(PathBuf::from) {
-        Some(cache) => environment.absolute(&cache),
-        None => environment.base_directory("HOME", "")?.join(".cache/berth"),
-    };
-    let opencode = match &args.opencode {
-        Some(path) => OpencodeChoice::Given(environment.absolute(path)),
-        None => OpencodeChoice::usual(&cache, environment.get("PATH")),
-    };
+    let cache = cache(environment)?;
+    let state = state_dir(args.data.clone(), environment)?;
     let local = LocalConfig {
-        state: state_dir(args.data.clone(), environment)?,
+        log: args.detached.then(|| state.log()),
+        state,
         sandboxes: sandboxes(args, environment)?,
         model: model(args, environment, &cache)?,
         program: PathBuf::new(),
@@ -35,8 +34,77 @@ pub(super) fn up(args: &UpArgs, environment: &Environment, streams: Streams) -> 
         inherited: environment.variables().clone(),
         limits: Limits::default(),
     };
+    let opencode = opencode(args.opencode.as_deref(), environment, &cache);
+    Ok(UpConfig { local, opencode, hint: hint(args, environment), shape: shape(environment, streams) })
+}
+
+/// `berth up --detach`: what can be checked is checked here, where somebody reads the answer.
+pub(super) fn detach(
+    args: UpArgs,
+    environment: &Environment,
+    streams: Streams,
+) -> Result<DetachConfig, CliError> {
+    let checked = up(&args, environment, streams)?;
+    checked.opencode.find()?;
+    Ok(DetachConfig {
+        state: checked.local.state,
+        program: environment.program.clone(),
+        hint: checked.hint,
+        shape: checked.shape,
+        arguments: in_background(args),
+    })
+}
+
+/// The command line of the process in the background.
+fn in_background(args: UpArgs) -> Vec<OsString> {
+    let UpArgs { directory, sandbox, detach: _, detached: _, scripted, port, opencode, pass_env, data } =
+        args;
+    let mut line: Vec<OsString> = vec!["up".into(), "--detached".into(), format!("--port={port}").into()];
+    let mut option = |name: &str, value: OsString| {
+        let mut word = OsString::from(name);
+        word.push("=");
+        word.push(value);
+        line.push(word);
+    };
+    for sandbox in sandbox {
+        option("--sandbox", sandbox.into());
+    }
+    for name in pass_env {
+        option("--pass-env", name.into());
+    }
+    for (name, path) in [("--opencode", opencode), ("--data", data)] {
+        if let Some(path) = path {
+            option(name, path.into());
+        }
+    }
+    if scripted {
+        line.push("--scripted".into());
+    }
+    if let Some(directory) = directory {
+        line.extend(["--".into(), directory.into()]);
+    }
+    line
+}
+
+fn hint(args: &UpArgs, environment: &Environment) -> Hint {
+    // Whoever set the variable has it in the other terminal too, or not: the option works in both.
     let data = args.data.as_ref().map(|data| environment.absolute(data));
-    Ok(UpConfig { local, opencode, data, shape: shape(environment, streams) })
+    Hint { scripted: args.scripted, data }
+}
+
+/// Where what was fetched is kept.
+pub(super) fn cache(environment: &Environment) -> Result<PathBuf, CliError> {
+    match environment.get("BERTH_CACHE").map(PathBuf::from) {
+        Some(cache) => Ok(environment.absolute(&cache)),
+        None => Ok(environment.base_directory("HOME", "")?.join(".cache/berth")),
+    }
+}
+
+pub(super) fn opencode(given: Option<&Path>, environment: &Environment, cache: &Path) -> OpencodeChoice {
+    match given {
+        Some(path) => OpencodeChoice::Given(environment.absolute(path)),
+        None => OpencodeChoice::usual(cache, environment.get("PATH")),
+    }
 }
 
 fn sandboxes(args: &UpArgs, environment: &Environment) -> Result<Vec<SandboxSpec>, CliError> {

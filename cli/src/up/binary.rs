@@ -50,7 +50,7 @@ pub fn pinned_directory(cache: &Path) -> PathBuf {
     cache.join("opencode").join(OPENCODE_VERSION)
 }
 
-fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 

@@ -54,6 +54,8 @@ pub struct LocalConfig {
     pub inherited: BTreeMap<OsString, OsString>,
     /// Bounds of the server.
     pub limits: Limits,
+    /// The file that this process logs to, when it runs in the background.
+    pub log: Option<PathBuf>,
 }
 
 /// Why local mode did not start, or ended by itself.
@@ -61,7 +63,8 @@ pub struct LocalConfig {
 pub enum UpError {
     /// Another one uses the data directory.
     #[error(
-        "{} is in use by another `berth up`: {holder}; talk to that one, end it, or give --data another directory",
+        "{} is in use by another `berth up`: {holder}; talk to that one, end it with `berth down`, or give --data another \
+         directory",
         data.display()
     )]
     InUse {
@@ -69,6 +72,31 @@ pub enum UpError {
         data: PathBuf,
         /// Who.
         holder: String,
+    },
+    /// Another one is being started in the background.
+    #[error("another `berth up --detach` is starting on {}; see `berth status` in a moment", data.display())]
+    Starting {
+        /// The data directory.
+        data: PathBuf,
+    },
+    /// The process in the background cannot be started.
+    #[error("{} cannot be started", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The process in the background did not come to answer.
+    #[error("it did not start in the background: {how}; its log is {}, and ends with:{said}", log.display())]
+    Background {
+        /// How it failed.
+        how: String,
+        /// Its log.
+        log: PathBuf,
+        /// The end of it, each line on one of its own.
+        said: String,
     },
     /// A file of the data directory cannot be used.
     #[error("{} cannot be used", path.display())]
@@ -202,7 +230,7 @@ impl Local {
     /// Takes the data directory and starts everything in it. The server answers from then on; opencode does once
     /// [`Local::ready`] returns.
     pub async fn start(config: LocalConfig) -> Result<Self, UpError> {
-        let data = HeldData::take(&config.state)?;
+        let data = HeldData::take(&config.state, config.log.as_deref())?;
         let token = data.token()?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, config.port));
         let port = |source| UpError::Port { port: config.port, source };
@@ -238,6 +266,11 @@ impl Local {
     /// Base address of the server.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The data directory.
+    pub fn state(&self) -> &StateDir {
+        self.data.state()
     }
 
     /// The sandboxes.

@@ -61,11 +61,22 @@ impl RetryPolicy {
     }
 }
 
+/// Tells where the server is now, if it is known.
+#[derive(Clone)]
+struct Whereabouts(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl std::fmt::Debug for Whereabouts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Whereabouts")
+    }
+}
+
 /// A connection pool to one Berth server. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct BerthClient {
     http: reqwest::Client,
     base: Arc<Url>,
+    whereabouts: Option<Whereabouts>,
     token: SecretString,
     retry: RetryPolicy,
 }
@@ -76,7 +87,7 @@ impl BerthClient {
     pub fn new(base_url: &str, token: SecretString) -> Result<Self, ClientError> {
         let invalid = || ClientError::InvalidUrl { url: base_url.to_owned() };
         let base = Url::parse(base_url).map_err(|_| invalid())?;
-        if base.scheme() != "http" || base.host_str().is_none() {
+        if !is_http(&base) {
             return Err(invalid());
         }
         let mut builder =
@@ -85,7 +96,8 @@ impl BerthClient {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(ClientError::Setup)?;
-        Ok(Self { http, base: Arc::new(base), token, retry: RetryPolicy::default() })
+        let (base, retry) = (Arc::new(base), RetryPolicy::default());
+        Ok(Self { http, base, whereabouts: None, token, retry })
     }
 
     /// The same client with another retry policy.
@@ -95,7 +107,16 @@ impl BerthClient {
         self
     }
 
-    /// Base address of the server.
+    /// The same client for a server that may come back at another address: `whereabouts` is asked before each
+    /// connection attempt and must answer at once. Where it says nothing, or nothing usable, the first address holds.
+    /// Everything that it names gets the token.
+    #[must_use]
+    pub fn following(mut self, whereabouts: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.whereabouts = Some(Whereabouts(Arc::new(whereabouts)));
+        self
+    }
+
+    /// Base address of the server, as it was at first.
     pub fn base_url(&self) -> &str {
         self.base.as_str()
     }
@@ -270,8 +291,15 @@ impl BerthClient {
         self.accepted(request).await
     }
 
+    /// Base address of the server now.
+    fn base_now(&self) -> Url {
+        let told = self.whereabouts.as_ref().and_then(|whereabouts| (whereabouts.0)());
+        let told = told.and_then(|url| Url::parse(&url).ok());
+        told.filter(is_http).unwrap_or_else(|| Url::clone(&self.base))
+    }
+
     fn url(&self, path: &[&str]) -> Url {
-        let mut url = Url::clone(&self.base);
+        let mut url = self.base_now();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
@@ -355,12 +383,16 @@ impl BerthClient {
     }
 
     fn unreachable(&self, source: reqwest::Error) -> ClientError {
-        ClientError::Unreachable { url: self.base_url().to_owned(), source: source.without_url() }
+        ClientError::Unreachable { url: self.base_now().into(), source: source.without_url() }
     }
 }
 
 fn next_page(cursor: Option<String>) -> ListQuery {
     ListQuery { limit: Some(LIST_MAX), cursor, order: None }
+}
+
+fn is_http(url: &Url) -> bool {
+    url.scheme() == "http" && url.host_str().is_some()
 }
 
 /// A proxy named in the environment must not see what is meant for this machine.

@@ -112,6 +112,29 @@ async fn a_prompt_is_sent_again_under_the_same_key_when_the_connection_breaks() 
 }
 
 #[tokio::test]
+async fn a_server_that_came_back_elsewhere_is_found() {
+    let accepted = answer("202 Accepted", &serde_json::to_string(&turn()).unwrap());
+    let (first, second) = (start(vec![String::new()]).await, start(vec![accepted]).await);
+    let (seen, elsewhere) = (Arc::clone(&first.requests), second.url.clone());
+    let here = first.url.clone();
+    let whereabouts =
+        move || Some(if seen.lock().unwrap().is_empty() { here.clone() } else { elsewhere.clone() });
+    let client = client("http://127.0.0.1:1").following(whereabouts);
+    let got = client.post_message(Uuid::nil(), &PostMessage::text("hello"), "key-1").await.unwrap();
+    assert_eq!(got, turn());
+    assert_eq!((first.requests.lock().unwrap().len(), second.requests.lock().unwrap().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn where_nothing_usable_is_known_the_first_address_holds() {
+    for told in [None, Some("ftp://127.0.0.1".to_owned()), Some("?".to_owned())] {
+        let server = start(vec![answer("200 OK", &serde_json::to_string(&turn()).unwrap())]).await;
+        let client = client(&server.url).following(move || told.clone());
+        assert_eq!(client.get_turn(Uuid::nil()).await.unwrap(), turn());
+    }
+}
+
+#[tokio::test]
 async fn the_retries_of_a_prompt_are_bounded() {
     let server = start(vec![String::new(); 5]).await;
     let error = client(&server.url)
