@@ -103,10 +103,11 @@ impl Terminal {
             "48",
         ]);
         tmux.arg(program).args(["attach", url]);
-        // The terminal's program has a home of its own, and asks nobody for anything.
-        for name in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
-            tmux.env(name, home);
+        // The terminal's program has a home of its own, leaves what it unpacks there, and asks nobody for anything.
+        for name in ["CONFIG", "DATA", "STATE", "CACHE"] {
+            tmux.env(format!("XDG_{name}_HOME"), home);
         }
+        tmux.env("HOME", home).env("BUN_TMPDIR", home);
         for name in ["MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
             tmux.env(format!("OPENCODE_DISABLE_{name}"), "1");
         }

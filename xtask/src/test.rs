@@ -5,6 +5,7 @@
 
 mod report;
 mod tally;
+mod temporary;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -17,7 +18,7 @@ use std::{
 
 use anyhow::Context;
 
-use self::{report::Report, tally::Tally};
+use self::{report::Report, tally::Tally, temporary::Temporary};
 use crate::{
     process::{capture, run_shown},
     tools,
@@ -34,7 +35,12 @@ pub(crate) fn run(workspace: &Workspace, soak: bool) -> anyhow::Result<ExitCode>
     let started = jiff::Timestamp::now();
     let clock = Instant::now();
     let measurements = soak.then(|| workspace.cache.join(format!("soak-{}.jsonl", started.as_second())));
-    let mut tally = run_tests(workspace, measurements.as_deref())?;
+    let temporary = Temporary::new().context("a temporary directory")?;
+    let mut tally = run_tests(workspace, temporary.path(), measurements.as_deref())?;
+    match temporary.libraries().context("the temporary directory")? {
+        0 => {}
+        count => tally.fail(format!("opencode left {count} libraries in the temporary directory")),
+    }
     if let Some(path) = &measurements {
         let report = write_report(workspace, path, started, clock.elapsed(), &tally);
         match report {
@@ -59,9 +65,10 @@ fn run_cargo_test(workspace: &Workspace, arguments: &[&str]) -> anyhow::Result<(
 }
 
 /// Runs `cargo test` with both outputs copied to ours and counted.
-fn run_tests(workspace: &Workspace, measurements: Option<&Path>) -> anyhow::Result<Tally> {
+fn run_tests(workspace: &Workspace, temporary: &Path, measurements: Option<&Path>) -> anyhow::Result<Tally> {
     let mut command = workspace.command(&workspace.cargo);
     command.args(["test", "--workspace", "--no-fail-fast"]).env("CARGO_TERM_COLOR", "never");
+    command.env("TMPDIR", temporary);
     if let Some(path) = measurements {
         command.env("BERTH_SOAK", "1").env("BERTH_SOAK_REPORT", path);
     }

@@ -7,7 +7,7 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{ConfigHome, Inherit, ServeConfig, StartError, process::Marks};
+use crate::{ConfigHome, Inherit, ServeConfig, StartError, process::Marks, unpacked};
 
 /// Names that are passed on from the calling program's environment, besides `LC_*`.
 pub const INHERITED: [&str; 19] = [
@@ -80,6 +80,7 @@ pub(crate) fn build(
     environment.extend(config.environment.iter().map(|(name, value)| (name.into(), value.into())));
     environment.insert(MARKER.into(), marks.identity.into());
     environment.insert(BOOT_MARKER.into(), marks.boot_id.into());
+    environment.extend(marks.unpacked.map(|path| (unpacked::VARIABLE.into(), path.into())));
     environment.insert(PASSWORD.into(), password.expose_secret().into());
     environment
 }
@@ -127,6 +128,7 @@ mod tests {
             ("PATH", "/bin"),
             ("LC_ALL", "C"),
             ("BERTH_TOKEN", "secret"),
+            ("TMPDIR", "/theirs/tmp"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
             ("OPENCODE_SERVER_PASSWORD", "theirs"),
             ("XDG_DATA_HOME", "/theirs"),
@@ -136,7 +138,11 @@ mod tests {
     }
 
     fn built(config: &ServeConfig) -> BTreeMap<OsString, OsString> {
-        build(config, &"ours".into(), Marks { identity: "mark", boot_id: "boot" })
+        build(config, &"ours".into(), marks())
+    }
+
+    fn marks() -> Marks<'static> {
+        Marks { identity: "mark", boot_id: "boot", unpacked: Some("/data/unpacked/boot".as_ref()) }
     }
 
     fn get<'a>(environment: &'a BTreeMap<OsString, OsString>, name: &str) -> Option<&'a str> {
@@ -158,6 +164,8 @@ mod tests {
         assert_eq!(get(&environment, "OPENCODE_PURE"), Some("1"));
         assert_eq!(get(&environment, MARKER), Some("mark"));
         assert_eq!(get(&environment, BOOT_MARKER), Some("boot"));
+        assert_eq!(get(&environment, "BUN_TMPDIR"), Some("/data/unpacked/boot"));
+        assert_eq!(get(&environment, "TMPDIR"), Some("/theirs/tmp"));
     }
 
     #[test]

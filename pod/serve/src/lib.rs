@@ -33,6 +33,7 @@ mod remote;
 mod report;
 mod runner;
 mod state;
+mod unpacked;
 mod watchdog;
 
 pub use config::{ConfigHome, Inherit, Password, ServeConfig, Timings, WaitFor, log_file};

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -36,13 +37,15 @@ pub(crate) struct Ready {
     pub(crate) version: String,
 }
 
-/// Names one run.
+/// What one run has of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Marks<'a> {
     /// Of the data directory.
     pub(crate) identity: &'a str,
     /// Of the run.
     pub(crate) boot_id: &'a str,
+    /// Its directory for unpacked libraries, if there is one.
+    pub(crate) unpacked: Option<&'a Path>,
 }
 
 /// A running opencode; killed when it is dropped.

@@ -21,6 +21,7 @@ use crate::{
     orphans::{self, Theirs},
     process::{self, Marks, Process, Ready},
     report::{self, End},
+    unpacked,
     watchdog::Watchdog,
 };
 
@@ -57,6 +58,7 @@ pub(crate) async fn prepare(mut config: ServeConfig) -> Result<Prepared, StartEr
     }
     let prepared = Prepared { config, identity, metrics: Metrics::default(), _lock: lock };
     prepared.sweep(None).await;
+    unpacked::clear(&prepared.config.data).await;
     Ok(prepared)
 }
 
@@ -275,7 +277,9 @@ impl Runner {
             self.watchdog = Some(Watchdog::start(&boot_id, path.map(AsRef::as_ref)));
         }
         let spawned = config.password.read().map_err(|error| unreadable(&error)).and_then(|password| {
-            let process = Process::spawn(config, &password, Marks { identity, boot_id: &boot_id });
+            let unpacked = unpacked::make(&config.data, &boot_id);
+            let marks = Marks { identity, boot_id: &boot_id, unpacked: unpacked.as_deref() };
+            let process = Process::spawn(config, &password, marks);
             process
                 .map(|process| (process, password))
                 .map_err(|error| format!("the binary cannot be run: {error}"))
@@ -316,6 +320,7 @@ impl Runner {
     async fn clear(&mut self) {
         self.run = None;
         self.prepared.sweep(self.watchdog.as_ref()).await;
+        unpacked::clear(&self.prepared.config.data).await;
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.stop().await;
         }

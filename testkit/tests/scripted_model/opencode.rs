@@ -126,6 +126,8 @@ fn command(home: &Path, configuration: &Value) -> Command {
     for (name, folder) in [("DATA", "data"), ("STATE", "state"), ("CACHE", "cache"), ("CONFIG", "config")] {
         command.env(format!("XDG_{name}_HOME"), home.join(folder));
     }
+    // It leaves libraries there that it unpacks (measured on opencode 1.15.4 and 1.18.33).
+    command.env("BUN_TMPDIR", home);
     let complete = pinned().join("config");
     if complete.is_dir() {
         command.env("XDG_CONFIG_HOME", complete);

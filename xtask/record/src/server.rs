@@ -88,6 +88,8 @@ fn command(binary: &Path, root: &Path, port: u16) -> Command {
     for name in ["MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
         command.env(format!("OPENCODE_DISABLE_{name}"), "1");
     }
+    // It leaves libraries there that it unpacks (measured on opencode 1.15.4 and 1.18.33).
+    command.env("BUN_TMPDIR", root);
     // What it would install into its configuration directory is refused at once.
     command.env("npm_config_registry", "http://127.0.0.1:9/").env("OPENCODE_PURE", "1");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);

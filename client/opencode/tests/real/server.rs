@@ -177,6 +177,8 @@ impl Server {
         for name in ["MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {
             command.env(format!("OPENCODE_DISABLE_{name}"), "1");
         }
+        // It leaves libraries there that it unpacks (measured on opencode 1.15.4 and 1.18.33).
+        command.env("BUN_TMPDIR", root);
         // What it would install into its configuration directory is refused at once.
         command.env("npm_config_registry", "http://127.0.0.1:9/");
         command.env("OPENCODE_PURE", "1").env("OPENCODE_SERVER_PASSWORD", PASSWORD);

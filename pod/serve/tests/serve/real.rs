@@ -1,14 +1,19 @@
 //! A real opencode: how it ends, what it leaves, and what of the environment it sees.
 
-use std::time::Duration;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use berth_serve::{ServePhase, Supervisor};
+use berth_serve::{ServePhase, ServeState, Supervisor};
+use berth_testkit::Scale;
 use berth_wire::door::ExitCause;
 use nix::sys::signal::Signal;
 
 use crate::{
-    program::{Place, signal},
-    rig::{self, START, until},
+    program::{Place, Program, signal},
+    rig::{self, START, until, within},
 };
 
 #[tokio::test]
@@ -73,4 +78,56 @@ async fn a_tool_sees_the_containers_environment_and_nothing_of_ours() {
     assert_eq!(others, Vec::<&&str>::new());
     assert_eq!(program.stop().await, Some(0));
     assert_eq!(rig::processes_in(&place.work()), Vec::<String>::new());
+}
+
+/// Libraries below a folder that opencode's runtime has unpacked.
+fn libraries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries.flat_map(|path| if path.is_dir() { libraries(&path) } else { vec![path] });
+    files.filter(|file| file.extension().is_some_and(|kind| kind == "so" || kind == "node")).collect()
+}
+
+/// Lets a run of opencode unpack, in its own directory and nowhere else; a tool leaves a file in the temporary one.
+async fn unpack(place: &Place, program: &Program, state: &ServeState) {
+    let command = format!("echo $TMPDIR; touch \"$TMPDIR/{}\"", state.boot_id);
+    let printed = rig::shell(state.address.unwrap(), &command).await;
+    assert_eq!(Path::new(printed.trim()), place.path("temporary"), "a tool's own is the container's");
+    rig::find_file(state.address.unwrap()).await;
+    let unpacked = place.path("data/unpacked");
+    until("unpacked libraries", || !libraries(&unpacked.join(&state.boot_id)).is_empty()).await;
+    assert_eq!(fs::read_dir(&unpacked).unwrap().count(), 1, "those of earlier runs are gone");
+    assert_eq!(program.link.state().borrow().boot_id, state.boot_id);
+}
+
+#[tokio::test]
+async fn what_opencode_unpacks_goes_with_each_run_and_what_tools_left_stays() {
+    let kills = Scale::current().pick(3, 30);
+    let mut place = Place::with_opencode().await;
+    let temporary = place.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    place.environment.push(("TMPDIR".to_owned(), temporary.to_str().unwrap().to_owned()));
+    let mut runs = 0;
+    let mut program = place.start().await;
+    for kill in 0..kills {
+        let state = program.ready().await;
+        unpack(&place, &program, &state).await;
+        runs += 1;
+        if kill % 3 == 1 {
+            within("end by SIGKILL", program.child.kill()).await.unwrap();
+            until("end of opencode", || rig::processes_in(&place.work()).is_empty()).await;
+            assert_ne!(libraries(&place.path("data/unpacked")), Vec::<PathBuf>::new(), "nobody could");
+            program = place.start().await;
+        } else {
+            let sent = if kill % 3 == 0 { Signal::SIGKILL } else { Signal::SIGTERM };
+            signal(state.pid.unwrap(), sent);
+            program.until("restart", |next| next.boot == state.boot + 1).await;
+        }
+    }
+    let state = program.ready().await;
+    unpack(&place, &program, &state).await;
+    assert_eq!(program.stop().await, Some(0));
+    assert!(!place.path("data/unpacked").exists());
+    assert_eq!(libraries(place.directory.path()), Vec::<PathBuf>::new(), "after {kills} kills");
+    let of_tools = fs::read_dir(&temporary).unwrap().flatten().filter(|entry| entry.path().is_file()).count();
+    assert_eq!(of_tools, runs + 1, "a tool's files are its own");
 }

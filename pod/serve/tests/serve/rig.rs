@@ -251,6 +251,14 @@ pub(crate) async fn shell(address: SocketAddr, command: &str) -> String {
     outputs.collect()
 }
 
+/// Lets opencode look for files.
+pub(crate) async fn find_file(address: SocketAddr) {
+    let client = reqwest::Client::builder().no_proxy().timeout(START).build().unwrap();
+    let request =
+        client.get(format!("http://{address}/find/file?query=x")).basic_auth("opencode", Some(INTERNAL));
+    request.send().await.unwrap().error_for_status().unwrap();
+}
+
 async fn post_shell(address: SocketAddr, command: &str) -> reqwest::Result<Value> {
     let session = post(address, "/session", &json!({})).await?;
     let path = format!("/session/{}/shell", session["id"].as_str().unwrap());
