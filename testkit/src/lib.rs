@@ -23,11 +23,13 @@
 //! [`fake_serve`] is another double: a server that looks like opencode itself, and fails on demand.
 //!
 //! [`script`] is the language, [`scenarios`] the scripts with a name. [`validate`] holds the rules of a session's log,
-//! and [`fixture`] makes fixtures of recordings. Everything but the servers and [`Scale`] is pure.
+//! and [`fixture`] makes fixtures of recordings. Everything but the servers,
+//! [`Scale`] and [`ControlGroup`] is pure.
 
 mod answer;
 mod beat;
 mod config;
+mod control_group;
 mod conversation;
 pub mod fake_serve;
 pub mod fixture;
@@ -40,6 +42,7 @@ pub mod validate;
 mod wire;
 
 pub use config::{provider_config, provider_config_for};
+pub use control_group::{ControlGroup, WITHOUT_ROOT, is_without_root};
 pub use log::{MAX_REQUESTS, ModelLog, RecordedRequest, RequestOutcome};
 pub use scale::Scale;
 pub use scenario::{Scenario, scenario, scenarios};

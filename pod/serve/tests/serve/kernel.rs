@@ -1,23 +1,17 @@
 //! What the kernel does: kills for memory, process 1, orphans. These tests make control groups and namespaces, which
 //! wants root. Where that cannot be had, `BERTH_TEST_WITHOUT_ROOT=1` leaves them out; without it they fail.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
 use berth_serve::{ServePhase, ServeState};
+use berth_testkit::{ControlGroup, WITHOUT_ROOT, is_without_root};
 use berth_wire::door::ExitCause;
 use nix::sys::signal::Signal;
-use uuid::Uuid;
 
 use crate::{
     program::{Place, Program, lives, signal},
     rig::{self, Bench, LISTENS, until},
 };
-
-/// Leaves these tests out.
-const WITHOUT: &str = "BERTH_TEST_WITHOUT_ROOT";
 
 /// Runs a program as process 1 of a process namespace of its own, which ends with it.
 const UNSHARE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -28,56 +22,25 @@ const MIB: u64 = 1024 * 1024;
 const EAT_AT_A_SIGN: &str = "while ! [ -e eat ]; do sleep 0.05; done; ";
 
 fn is_left_out() -> bool {
-    let left_out = std::env::vars_os().any(|(name, value)| name == WITHOUT && value == "1");
+    let left_out = is_without_root();
     if left_out {
-        eprintln!("left out, as {WITHOUT} says");
+        eprintln!("left out, as {WITHOUT_ROOT} says");
     }
     left_out
 }
 
-/// A control group with a limit on memory; removed when it is dropped.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(limit: u64) -> Self {
-        let version_1 = Path::new("/sys/fs/cgroup/memory");
-        let is_version_1 = version_1.join("memory.limit_in_bytes").exists();
-        let root = if is_version_1 { version_1 } else { Path::new("/sys/fs/cgroup") };
-        let group = root.join(format!("berth-test-{}", Uuid::new_v4().simple()));
-        let made = fs::create_dir(&group).and_then(|()| {
-            let limits: &[&str] = if is_version_1 {
-                &["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
-            } else {
-                &["memory.max"]
-            };
-            limits.iter().try_for_each(|file| fs::write(group.join(file), limit.to_string()))
-        });
-        made.unwrap_or_else(|error| {
-            panic!("no control group can be made in {}: {error}. {WITHOUT}=1 leaves this out", root.display())
-        });
-        Self(group)
-    }
-
-    /// A command that moves itself there and becomes another.
-    fn wrapper(&self) -> [String; 4] {
-        let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
-        ["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
-    }
-
-    async fn start(&self, place: &Place) -> Program {
-        let wrapper = self.wrapper();
-        place.start_in(&wrapper.each_ref().map(String::as_str)).await
-    }
-
-    async fn remove(self) {
-        until("end of the control group", || fs::remove_dir(&self.0).is_ok()).await;
-    }
+/// A control group with a limit on memory.
+fn group(limit: u64) -> ControlGroup {
+    ControlGroup::with_memory(limit)
+        .unwrap_or_else(|error| panic!("no control group: {error}. {WITHOUT_ROOT}=1 leaves this out"))
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
+async fn start(group: &ControlGroup, place: &Place) -> Program {
+    place.start_in(&group.wrapper().each_ref().map(String::as_str)).await
+}
+
+async fn remove(group: ControlGroup) {
+    until("end of the control group", || group.remove().is_ok()).await;
 }
 
 fn last(state: &ServeState) -> Option<(u64, ExitCause, Option<i32>)> {
@@ -89,10 +52,10 @@ async fn a_program_that_uses_up_its_memory_was_killed_for_it() {
     if is_left_out() {
         return;
     }
-    let (bench, group) = (Bench::new("1.18.33").await, Group::new(128 * MIB));
+    let (bench, group) = (Bench::new("1.18.33").await, group(128 * MIB));
     let script = format!("{LISTENS}; {EAT_AT_A_SIGN} rm eat; exec tail /dev/zero");
     let place = Place::with_script(&bench, &script).await;
-    let program = group.start(&place).await;
+    let program = start(&group, &place).await;
     program.ready().await;
     fs::write(place.work().join("eat"), "").unwrap();
     let state = program.until("restart", |state| state.boot == 2 && state.phase == ServePhase::Ready).await;
@@ -103,7 +66,7 @@ async fn a_program_that_uses_up_its_memory_was_killed_for_it() {
     let state = program.until("restart", |state| state.boot == 3 && state.phase == ServePhase::Ready).await;
     assert_eq!(last(&state), Some((2, ExitCause::Killed, Some(9))));
     assert_eq!(program.stop().await, Some(0));
-    group.remove().await;
+    remove(group).await;
 }
 
 #[tokio::test]
@@ -111,10 +74,10 @@ async fn a_tool_that_uses_up_the_memory_is_told_and_opencode_goes_on() {
     if is_left_out() {
         return;
     }
-    let (bench, group) = (Bench::new("1.18.33").await, Group::new(128 * MIB));
+    let (bench, group) = (Bench::new("1.18.33").await, group(128 * MIB));
     let script = format!("{LISTENS}; {EAT_AT_A_SIGN} tail /dev/zero; while :; do sleep 600; done");
     let place = Place::with_script(&bench, &script).await;
-    let program = group.start(&place).await;
+    let program = start(&group, &place).await;
     let pid = program.ready().await.pid;
     fs::write(place.work().join("eat"), "").unwrap();
     let state = program.until("news of the kill", |state| state.tool_oom_kills > 0).await;
@@ -125,7 +88,7 @@ async fn a_tool_that_uses_up_the_memory_is_told_and_opencode_goes_on() {
     let state = program.until("restart", |state| state.boot == 2 && state.phase == ServePhase::Ready).await;
     assert_eq!((last(&state), state.tool_oom_kills), (Some((1, ExitCause::Killed, Some(9))), 1));
     assert_eq!(program.stop().await, Some(0));
-    group.remove().await;
+    remove(group).await;
 }
 
 #[tokio::test]
@@ -133,9 +96,9 @@ async fn a_real_opencode_survives_a_greedy_tool_and_its_own_end_for_memory_is_na
     if is_left_out() {
         return;
     }
-    let group = Group::new(1024 * MIB);
+    let group = group(1024 * MIB);
     let place = Place::with_opencode().await;
-    let program = group.start(&place).await;
+    let program = start(&group, &place).await;
     let state = program.ready().await;
     let address = state.address.unwrap();
     rig::shell(address, "tail /dev/zero; echo survived").await;
@@ -155,7 +118,7 @@ async fn a_real_opencode_survives_a_greedy_tool_and_its_own_end_for_memory_is_na
     rig::within("end of the other", eater.wait()).await.unwrap();
     program.until("restart", |state| state.phase == ServePhase::Ready && state.boot > 1).await;
     assert_eq!(program.stop().await, Some(0));
-    group.remove().await;
+    remove(group).await;
 }
 
 /// A script that leaves two orphans: one that ends soon, one that stays and has no marker in its environment.

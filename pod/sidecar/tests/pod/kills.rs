@@ -3,21 +3,14 @@
 
 use berth_testkit::Scale;
 use nix::sys::signal::Signal;
-use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 
 use crate::{
-    pod::{Options, Pod, send},
+    matrix::{Before, Matrix, TURN},
+    pod::{Options, send},
     processes,
-    subscriber::Subscriber,
     wait::{some, until},
 };
-
-/// A turn with a thought, text, a tool that leaves a process in a session of its own, and text again.
-const TURN: &str = r#"@stub think:n=10,d=5 | text:n=30,d=10 | tool:bash:{"command":"setsid sleep 600 >/dev/null 2>&1 & for i in 1 2 3 4 5; do echo $i; sleep 0.1; done","description":"Count"} >> text:n=60,d=10"#;
-
-/// Events of that turn after which something is killed at the latest; a whole turn has more than a hundred.
-const LATEST: usize = 90;
 
 /// Who dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,142 +18,53 @@ enum Victim {
     Opencode,
     WedgedOpencode,
     Supervisor,
+    StandingSupervisor,
     Sidecar,
+    StandingSidecar,
 }
 
-/// What was there before.
-struct Before {
-    boot_id: String,
-    epoch: String,
-    exits: usize,
-    started: usize,
-    ended: usize,
+/// Lets somebody die at a point of a turn that the seed decides.
+async fn kill(matrix: &mut Matrix, victim: Victim, seed: u64) -> Before {
+    let before = matrix.go_to_a_point(seed).await;
+    let pod = &mut matrix.pod;
+    match victim {
+        Victim::Opencode => send(matrix.opencode(), Signal::SIGKILL),
+        Victim::WedgedOpencode => send(matrix.opencode(), Signal::SIGSTOP),
+        Victim::Supervisor => {
+            pod.supervisor.kill().await;
+            pod.supervisor.start();
+        }
+        Victim::StandingSupervisor => {
+            pod.supervisor.stand_still().await;
+            pod.supervisor.kill().await;
+            pod.supervisor.start();
+        }
+        Victim::Sidecar => {
+            pod.sidecar.kill().await;
+            pod.sidecar.start();
+        }
+        Victim::StandingSidecar => {
+            pod.sidecar.stand_still().await;
+            pod.sidecar.kill().await;
+            pod.sidecar.start();
+        }
+    }
+    before
 }
 
-struct Matrix {
-    pod: Pod,
-    global: Subscriber,
-    directory: Subscriber,
-    session: String,
-}
-
-impl Matrix {
-    async fn start(options: &Options) -> Self {
-        let pod = Pod::start(options).await;
-        let (global, directory) = (pod.follow(), pod.follow_directory());
-        let session = pod.session().await;
-        // The first turn in a directory takes longer than all others.
-        pod.expect_alive(&session, "warm").await;
-        until("events of the warm turn", || directory.count() > 0 && global.count() > 0).await;
-        Self { pod, global, directory, session }
-    }
-
-    async fn before(&self) -> Before {
-        let state = self.pod.state().await;
-        let text = |name: &str| state[name].as_str().expect("a text").to_owned();
-        Before {
-            boot_id: text("boot_id"),
-            epoch: text("epoch"),
-            exits: self.global.own("berth.serve.exited").len(),
-            started: self.turns("started"),
-            ended: self.turns("ended"),
-        }
-    }
-
-    /// Turns of the session of which this phase was told.
-    fn turns(&self, phase: &str) -> usize {
-        let turns = self.global.own("berth.turn");
-        let of_session = |turn: &&Value| turn["properties"]["session_id"] == self.session.as_str();
-        turns.iter().filter(of_session).filter(|turn| turn["properties"]["phase"] == phase).count()
-    }
-
-    /// Prompts, and kills at a point of the turn that the seed decides.
-    async fn kill(&mut self, victim: Victim, seed: u64) -> Before {
-        let before = self.before().await;
-        let point = self.global.count() + StdRng::seed_from_u64(seed).random_range(0..LATEST);
-        self.pod.prompt(&self.session, TURN).await;
-        until("that point of the turn", || self.global.count() >= point).await;
-        match victim {
-            Victim::Opencode => send(self.opencode(), Signal::SIGKILL),
-            Victim::WedgedOpencode => send(self.opencode(), Signal::SIGSTOP),
-            Victim::Supervisor => {
-                self.pod.supervisor.kill().await;
-                self.pod.supervisor.start();
-            }
-            Victim::Sidecar => {
-                self.pod.sidecar.kill().await;
-                self.pod.sidecar.start();
-            }
-        }
-        before
-    }
-
-    fn opencode(&self) -> u32 {
-        match self.pod.servers()[..] {
-            [pid] => pid,
-            ref other => panic!("one opencode and not {other:?}"),
-        }
-    }
-
-    /// After the end of a run: what was told of it.
-    async fn expect_one_exit(&self, before: &Before, cause: &str, words: &str) {
-        let after = |state: &Value| state["phase"] == "ready" && state["boot_id"] != before.boot_id.as_str();
-        let state = self.pod.state_when("the next run", after).await;
-        assert!(state["last_exit"].as_str().is_some_and(|told| told.contains(words)), "{words}: {state}");
-        until("news of the end", || self.global.own("berth.serve.exited").len() > before.exits).await;
-        let exits = self.global.own("berth.serve.exited");
-        let told: Vec<_> = exits[before.exits..]
-            .iter()
-            .map(|exit| (exit["properties"]["boot_id"].as_str(), exit["properties"]["cause"].as_str()))
-            .collect();
-        assert_eq!(told, [(Some(before.boot_id.as_str()), Some(cause))]);
-        until("end of what that run started", || processes::of_boot(&before.boot_id).is_empty()).await;
-    }
-
-    /// The turn ends once, and the next prompt is answered.
-    async fn expect_alive(&self, before: &Before, seed: u64) {
-        self.pod.ready().await;
-        until("the turn's end", || self.turns("ended") > before.ended).await;
-        self.pod.expect_alive(&self.session, &format!("alive{seed}")).await;
-        until("the end of the next turn", || self.turns("ended") >= before.ended + 2).await;
-        assert_eq!(self.turns("ended"), before.ended + 2, "each turn ends once");
-        // What is killed early enough has not begun.
-        let begun = self.turns("started") - before.started;
-        assert!((1..=2).contains(&begun), "each turn begins once at most: {begun}");
-    }
-
-    /// The same where the new door may have found the turn running, or over: then its end may be untold.
-    async fn expect_alive_at_a_new_door(&self, before: &Before, seed: u64) {
-        self.pod.ready().await;
-        some("quiet", async || {
-            let turns: Value = self.pod.get("/berth/turns").send().await.ok()?.json().await.ok()?;
-            (turns["activity"] == "idle").then_some(())
-        })
-        .await;
-        let ended = self.turns("ended");
-        assert!(ended <= before.ended + 1, "it ends once");
-        self.pod.expect_alive(&self.session, &format!("alive{seed}")).await;
-        until("the end of the next turn", || self.turns("ended") > ended).await;
-        assert_eq!(self.turns("ended"), ended + 1, "each turn ends once");
-    }
-
-    /// Checks what subscribers saw in all; gives the number of resyncs.
-    async fn stop(self) -> u64 {
-        let resyncs = self.global.check_dense();
-        self.directory.check_against(&self.global, self.pod.work.to_str().expect("a plain path"));
-        self.pod.stop().await;
-        resyncs
-    }
+fn seeds_of(victim: Victim, scale: Scale) -> u64 {
+    let stands = matches!(victim, Victim::StandingSupervisor | Victim::StandingSidecar);
+    scale.pick(if stands { 2 } else { 5 }, 25)
 }
 
 async fn points_of_a_turn(victim: Victim, test: &str, cause: &str, words: &str) {
     let scale = Scale::current();
-    let seeds = scale.pick(5, 25);
+    let seeds = seeds_of(victim, scale);
     // Only a wedged opencode should be found to be one, on a busy machine too.
     let health_deadline_ms = if victim == Victim::WedgedOpencode { 3_000 } else { 10_000 };
     let mut matrix = Matrix::start(&Options { health_deadline_ms, ..Options::default() }).await;
     for seed in 0..seeds {
-        let before = matrix.kill(victim, seed).await;
+        let before = kill(&mut matrix, victim, seed).await;
         matrix.expect_one_exit(&before, cause, words).await;
         matrix.expect_alive(&before, seed).await;
         let epoch = matrix.pod.state().await["epoch"].clone();
@@ -189,12 +93,17 @@ async fn the_supervisor_is_killed_at_points_of_a_turn() {
 }
 
 #[tokio::test]
-async fn the_sidecar_is_killed_at_points_of_a_turn() {
+async fn a_supervisor_that_stands_still_is_killed_at_points_of_a_turn() {
+    let test = "a_supervisor_that_stands_still_is_killed_at_points_of_a_turn";
+    points_of_a_turn(Victim::StandingSupervisor, test, "SupervisorLost", "supervisor").await;
+}
+
+async fn new_doors_at_points_of_a_turn(victim: Victim, test: &str) {
     let scale = Scale::current();
-    let seeds = scale.pick(5, 25);
+    let seeds = seeds_of(victim, scale);
     let mut matrix = Matrix::start(&Options::default()).await;
     for seed in 0..seeds {
-        let before = matrix.kill(Victim::Sidecar, seed).await;
+        let before = kill(&mut matrix, victim, seed).await;
         let state = matrix.pod.state_when("the same run", |state| state["phase"] == "ready").await;
         assert_eq!(state["boot_id"], before.boot_id.as_str(), "seed {seed}: opencode went on");
         assert_ne!(state["epoch"], before.epoch.as_str(), "seed {seed}");
@@ -202,7 +111,18 @@ async fn the_sidecar_is_killed_at_points_of_a_turn() {
         assert_eq!(matrix.global.own("berth.serve.exited").len(), before.exits, "seed {seed}: nothing ended");
     }
     assert_eq!(matrix.stop().await, seeds, "one resync for each new door");
-    scale.report("the_sidecar_is_killed_at_points_of_a_turn", seeds, &[("kills", seeds)]);
+    scale.report(test, seeds, &[("kills", seeds)]);
+}
+
+#[tokio::test]
+async fn the_sidecar_is_killed_at_points_of_a_turn() {
+    new_doors_at_points_of_a_turn(Victim::Sidecar, "the_sidecar_is_killed_at_points_of_a_turn").await;
+}
+
+#[tokio::test]
+async fn a_sidecar_that_stands_still_is_killed_at_points_of_a_turn() {
+    let test = "a_sidecar_that_stands_still_is_killed_at_points_of_a_turn";
+    new_doors_at_points_of_a_turn(Victim::StandingSidecar, test).await;
 }
 
 #[tokio::test]

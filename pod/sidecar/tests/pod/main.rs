@@ -4,6 +4,10 @@
 #[cfg(test)]
 mod kills;
 #[cfg(test)]
+mod matrix;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod pod;
 #[cfg(test)]
 mod ports;
@@ -17,6 +21,8 @@ mod restart;
 mod secrecy;
 #[cfg(test)]
 mod secret;
+#[cfg(test)]
+mod standstill;
 #[cfg(test)]
 mod start_order;
 #[cfg(test)]

@@ -26,6 +26,9 @@ use crate::{
     wait::{some, until, within},
 };
 
+/// Name of the temporary directory of a pod.
+const TEMPORARY: &str = "tmp";
+
 /// Lines of each log that a failing test shows.
 const SHOWN: usize = 40;
 
@@ -63,11 +66,13 @@ pub(crate) struct Options {
     pub(crate) log_level: &'static str,
     /// How long opencode may take for an answer before that counts as none.
     pub(crate) health_deadline_ms: u64,
+    /// Words before the supervisor's command.
+    pub(crate) supervisor_wrapper: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { log_level: "info", health_deadline_ms: 10_000 }
+        Self { log_level: "info", health_deadline_ms: 10_000, supervisor_wrapper: Vec::new() }
     }
 }
 
@@ -75,6 +80,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub(crate) struct Program {
     name: &'static str,
+    /// Words before its path.
+    wrapper: Vec<String>,
     path: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -88,7 +95,10 @@ impl Program {
         assert!(self.child.is_none(), "{} runs", self.name);
         assert!(self.path.is_file(), "{} is missing: `cargo build` makes it", self.path.display());
         let log = OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
-        let child = Command::new(&self.path)
+        let path = self.path.to_str().unwrap();
+        let words: Vec<&str> = self.wrapper.iter().map(String::as_str).chain([path]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .args(&self.arguments)
             .env_clear()
             .envs(self.environment.iter().cloned())
@@ -109,6 +119,17 @@ impl Program {
     pub(crate) async fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         within("end by SIGKILL", child.kill()).await.unwrap();
+    }
+
+    /// SIGSTOP; returns when it runs no more.
+    pub(crate) async fn stand_still(&self) {
+        send(self.pid(), Signal::SIGSTOP);
+        until("a stopped program", || processes::is_stopped(self.pid())).await;
+    }
+
+    /// SIGCONT.
+    pub(crate) fn go_on(&self) {
+        send(self.pid(), Signal::SIGCONT);
     }
 
     /// SIGTERM; gives how it ended.
@@ -172,6 +193,7 @@ impl Pod {
         let root = folder.path().canonicalize().unwrap();
         let (work, data) = (root.join("work"), root.join("data"));
         std::fs::create_dir(&work).unwrap();
+        std::fs::create_dir(root.join(TEMPORARY)).unwrap();
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
         let model = ScriptedModel::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let mut config = provider_config(model.address());
@@ -318,6 +340,9 @@ impl Pod {
         within("end of the model", self.tasks.wait()).await;
         let root = self.folder.path().canonicalize().unwrap();
         until("end of all processes", || processes::working_in(&root).is_empty()).await;
+        assert!(!self.data.join("unpacked").exists(), "what opencode unpacked goes with it");
+        let left = processes::libraries_in(&root.join(TEMPORARY));
+        assert_eq!(left, Vec::<PathBuf>::new(), "nothing is unpacked elsewhere");
         look(&self);
     }
 }
@@ -373,6 +398,7 @@ fn supervisor(
     environment.extend(common(root));
     Program {
         name: "berth-supervisor",
+        wrapper: options.supervisor_wrapper.clone(),
         path: supervisor_program(),
         arguments: flat(&arguments),
         environment,
@@ -392,6 +418,7 @@ fn sidecar(root: &Path, secret: &MountedSecret, addresses: Addresses, options: &
     ];
     Program {
         name: "berth-sidecar",
+        wrapper: Vec::new(),
         path: env!("CARGO_BIN_EXE_berth-sidecar").into(),
         arguments: flat(&arguments),
         environment: common(root),
@@ -410,5 +437,6 @@ fn common(root: &Path) -> Vec<(String, String)> {
     vec![
         ("PATH".to_owned(), path.to_str().unwrap().to_owned()),
         ("HOME".to_owned(), root.to_str().unwrap().to_owned()),
+        ("TMPDIR".to_owned(), root.join(TEMPORARY).to_str().unwrap().to_owned()),
     ]
 }

@@ -60,6 +60,23 @@ pub(crate) fn servers(opencode: &Path, data: &Path) -> Vec<u32> {
     found.iter().copied().filter(|&pid| !parent(pid).is_some_and(|parent| found.contains(&parent))).collect()
 }
 
+/// It was stopped by SIGSTOP.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && line.contains('T'))
+}
+
+/// It runs, or may run: it has not ended.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}
+
+/// Libraries that opencode's runtime has unpacked into this folder.
+pub(crate) fn libraries_in(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    files.filter(|file| file.extension().is_some_and(|kind| kind == "so" || kind == "node")).collect()
+}
+
 /// Looks all the time that there are never two opencodes on one data directory.
 #[derive(Debug)]
 pub(crate) struct OneOpencode {
