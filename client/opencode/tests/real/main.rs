@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     let conclusion = libtest_mimic::run(&arguments, trials());
     RUNTIME.block_on(async {
         for server in SHARED.iter().filter_map(OnceCell::get) {
-            server.kill().await;
+            server.end().await;
         }
     });
     conclusion.exit_code()

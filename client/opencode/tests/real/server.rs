@@ -195,6 +195,12 @@ impl Server {
         }
     }
 
+    /// Ends opencode, and removes all that it has written: a shared server is never dropped.
+    pub(crate) async fn end(&self) {
+        self.kill().await;
+        std::fs::remove_dir_all(self.root.path()).expect("nobody writes there any more");
+    }
+
     pub(crate) async fn new_session(&self, directory: &str) -> String {
         let new = NewSession { title: None, berth_session_id: Uuid::now_v7(), permission: Vec::new() };
         self.client.create_session(directory, &new).await.unwrap().id
