@@ -183,6 +183,8 @@ pub enum TurnEnding {
     Idle,
     /// An abort ended it, or ended it before it began.
     Aborted,
+    /// opencode ended it as if it had been aborted, and nobody had asked for that.
+    Interrupted,
     /// opencode refused the prompt, or it never arrived there.
     Refused,
     /// opencode took the prompt, reported an error, and did not begin.

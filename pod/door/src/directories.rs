@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use berth_wire::admission::GatePhase;
 use http::Method;
 use tokio::{
     sync::Notify,
@@ -21,6 +22,12 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// Bound on the event of a disposal, which comes with the answer.
 const HEARD: Duration = Duration::from_secs(2);
+
+/// How long a prompt may wait for its directory to be renewed: what an abort ends there ends within seconds.
+const RENEWED: Duration = Duration::from_secs(15);
+
+/// Pause between two tries to renew a directory.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -156,17 +163,55 @@ async fn tidy(door: &Arc<Door>) {
     }
 }
 
+/// Closes the instance of a directory that an abort may have spoilt, before a prompt goes there: see
+/// [`crate::turns::spoilt`]. Returns when the directory is sound, or is to be taken as it is.
+pub(crate) async fn renew(door: &Arc<Door>, directory: &str) {
+    if !door.turns.is_spoilt(directory) || timeout(RENEWED, renewed(door, directory)).await == Ok(true) {
+        return;
+    }
+    tracing::warn!(
+        directory,
+        "an abort may have spoilt this directory, and something in it keeps it from being renewed"
+    );
+    door.turns.forgive(directory);
+}
+
+async fn renewed(door: &Arc<Door>, directory: &str) -> bool {
+    let own = events::real(self::own(door)).await;
+    // A gate that is held refuses the prompt.
+    while door.turns.is_spoilt(directory) && door.admission.gate().phase == GatePhase::Open {
+        match dispose(door, directory, &own).await {
+            Disposal::Done => {
+                door.config.metrics.renewed_directories.inc();
+            }
+            Disposal::NotNow => sleep(RETRY).await,
+            Disposal::Never => return false,
+        }
+    }
+    true
+}
+
+/// What became of a disposal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disposal {
+    Done,
+    /// Something runs there, or opencode does not answer now.
+    NotNow,
+    /// A terminal is open there.
+    Never,
+}
+
 /// Closes the directory's instance, if nothing runs in it now; what is to begin there waits for that.
-async fn dispose(door: &Arc<Door>, directory: &str, own: &str) {
+async fn dispose(door: &Arc<Door>, directory: &str, own: &str) -> Disposal {
     let work = Housework::Directory { directory: directory.to_owned(), own: own.to_owned() };
-    let Some(_reserved) = door.admission.reserve(work) else { return };
+    let Some(_reserved) = door.admission.reserve(work) else { return Disposal::NotNow };
     let live = door.turns.live_directories();
     if live.iter().any(|live| live.directory == directory && live.running > 0) {
-        return;
+        return Disposal::NotNow;
     }
     let terminals = errands::ask(door, Method::GET, "/pty", directory, ANSWER).await;
     if terminals.is_some_and(|(status, body)| status.is_success() && body.trim_ascii() != b"[]") {
-        return;
+        return Disposal::Never;
     }
     match errands::ask(door, Method::POST, "/instance/dispose", directory, ANSWER).await {
         Some((status, _)) if status.is_success() => {
@@ -174,15 +219,18 @@ async fn dispose(door: &Arc<Door>, directory: &str, own: &str) {
             closed(door, directory);
             door.config.metrics.disposed_directories.inc();
             tracing::debug!(directory, "an idle directory was disposed of");
+            Disposal::Done
         }
         // There is no instance: the directory's configuration is broken, say.
         Some((status, _)) if status.is_client_error() => {
             door.directories.forget(directory);
             door.turns.disposed(&door.journal, directory);
+            Disposal::Done
         }
         answer => {
             let status = answer.map(|(status, _)| status.as_u16());
             tracing::warn!(directory, status, "an idle directory cannot be disposed of");
+            Disposal::NotNow
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Metrics {
     pub(crate) prewarmed: Counter,
     /// Directories that were disposed of.
     pub(crate) disposed_directories: Counter,
+    /// Directories whose instance was renewed because an abort may have spoilt it.
+    pub(crate) renewed_directories: Counter,
     /// Starts of opencode for its memory.
     pub(crate) recycled: Counter,
     /// Starts of opencode for a configuration that was changed.
@@ -72,6 +74,7 @@ impl Default for Metrics {
             unusable_secrets: Counter::default(),
             prewarmed: Counter::default(),
             disposed_directories: Counter::default(),
+            renewed_directories: Counter::default(),
             recycled: Counter::default(),
             reconfigured: Counter::default(),
             mendings_put_off: Counter::default(),
@@ -96,6 +99,11 @@ impl Metrics {
             "disposed_directories",
             "Idle directories over the cap that were disposed of",
             &metrics.disposed_directories,
+        );
+        counter(
+            "renewed_directories",
+            "Directories whose instance was renewed because an abort may have spoilt it",
+            &metrics.renewed_directories,
         );
         counter("recycled", "Starts of an idle opencode for its memory", &metrics.recycled);
         counter(

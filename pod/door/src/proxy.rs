@@ -34,7 +34,7 @@ use crate::{
     broken::Question,
     class::{Class, classify},
     connections::Place,
-    control, events,
+    control, directories, events,
     exchange::{self, Exchange},
     fence::{Stamp, StampError},
     mend,
@@ -256,8 +256,14 @@ async fn admitted(
 ) -> Result<(Way, Sender<DoorBody>, Call), Response<DoorBody>> {
     mend::before(door, directory).await;
     loop {
+        let prompt = matches!(class, Class::Prompt { .. });
+        if prompt {
+            directories::renew(door, directory).await;
+        }
         let (way, sender) = connect(door).await?;
         match door.admission.admit(class, stamp, directory) {
+            // An abort came just now.
+            Ok(_) if prompt && door.turns.is_spoilt(directory) => {}
             Ok(call) => {
                 door.directories.touch(&way.boot_id, directory);
                 return Ok((way, sender, call));

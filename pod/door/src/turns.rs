@@ -25,6 +25,7 @@ mod peek;
 mod probe;
 mod seen;
 mod session;
+mod spoilt;
 mod table;
 mod turn;
 mod work;
@@ -91,6 +92,16 @@ impl Turns {
     pub(crate) fn disposed(&self, journal: &Journal, directory: &str) {
         let seen = Seen::Disposed { directory: Some(directory.to_owned()) };
         self.change(journal, |table, now, out| table.observe(Some(directory), &seen, now, out));
+    }
+
+    /// An abort may have spoilt the instance of a directory: a prompt there would be swallowed.
+    pub(crate) fn is_spoilt(&self, directory: &str) -> bool {
+        self.lock().table.is_spoilt(directory)
+    }
+
+    /// A spoilt directory cannot be renewed now: prompts pass all the same.
+    pub(crate) fn forgive(&self, directory: &str) {
+        self.lock().table.forgive(directory);
     }
 
     /// What runs in opencode, as it said after event `count`.

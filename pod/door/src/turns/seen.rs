@@ -11,8 +11,8 @@ pub(crate) enum Seen {
     Deleted { session: String },
     /// A user message was stored or changed; created at, in Unix milliseconds.
     User { session: String, message: String, created: Option<i64> },
-    /// An assistant message began or changed.
-    Assistant { session: String, message: String, parent: Option<String>, completed: bool },
+    /// An assistant message began or changed. It is complete, and an abort was the reason.
+    Assistant { session: String, message: String, parent: Option<String>, completed: bool, aborted: bool },
     /// opencode works in the session, or waits to try again.
     Busy { session: String },
     /// Nothing runs in the session.
@@ -70,7 +70,13 @@ struct Info {
     #[serde(rename = "parentID")]
     parent: Option<String>,
     time: Time,
-    error: Option<serde::de::IgnoredAny>,
+    error: Option<Failure>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Failure {
+    name: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -116,7 +122,8 @@ impl Seen {
             "user" => Some(Self::User { session, message, created }),
             "assistant" => {
                 let completed = info.time.completed.is_some() || info.error.is_some();
-                Some(Self::Assistant { session, message, parent, completed })
+                let aborted = info.error.is_some_and(|error| error.name == "MessageAbortedError");
+                Some(Self::Assistant { session, message, parent, completed, aborted })
             }
             _ => None,
         }

@@ -15,6 +15,7 @@ pub(crate) use confirm::{Evidence, Listed};
 
 use super::{
     peek::Found,
+    spoilt::Signs,
     turn::{Abort, Action, Admission, Note, Now, Out, Quiet, Stage, Turn},
 };
 
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) turns: Vec<Turn>,
     /// Number of its newest event, as the table counts them.
     pub(crate) touched: u64,
+    /// What it says about its directory, until the table takes it.
+    pub(crate) signs: Signs,
     deleted: bool,
     /// Answers that are not complete.
     open: Vec<String>,
@@ -178,6 +181,7 @@ impl Session {
             return Plan::Hold(held);
         }
         self.aborts += 1;
+        self.signs.aborted |= runs;
         Plan::Pass
     }
 
@@ -263,6 +267,17 @@ impl Session {
         }
     }
 
+    /// The answer to a prompt ended as aborted. Those of subagents end so with their parent's.
+    pub(crate) fn answer_aborted(&mut self, prompt: Option<&str>) {
+        let turn = self.turns.iter_mut().find(|turn| prompt.is_some_and(|prompt| turn.has_id(prompt)));
+        let unasked =
+            turn.filter(|turn| turn.abort == Abort::None && self.aborts == 0 && self.parent.is_none());
+        if let Some(turn) = unasked {
+            turn.abort = Abort::Unasked;
+            self.signs.interrupted = true;
+        }
+    }
+
     /// A run for which nobody asked through this door; those of subagents belong to their parent's.
     pub(crate) fn notice(&mut self, prompt: Option<&str>, now: Now, out: &mut Out) {
         if self.turns.iter().any(Turn::started) || self.parent.is_some() {
@@ -277,6 +292,8 @@ impl Session {
 
     pub(crate) fn busy(&mut self, now: Now, out: &mut Out) {
         (self.busy, self.heard) = (true, now.elapsed);
+        // A run is busy when it begins, and again when it asks its model for an answer that it opened.
+        self.signs.asked |= !self.open.is_empty();
         for at in 0..self.turns.len() {
             if self.turns.get(at).is_some_and(Turn::seen) {
                 self.start(at, out);
@@ -292,9 +309,12 @@ impl Session {
             return;
         }
         (self.busy, self.idle_since) = (false, now.elapsed);
+        let open = std::mem::take(&mut self.open);
         for turn in &mut self.turns {
             if turn.runs() {
-                turn.quiet = Some(Quiet { since: now.elapsed, waits_for: self.open.clone() });
+                let mut waits_for = turn.quiet.take().map(|quiet| quiet.waits_for).unwrap_or_default();
+                waits_for.extend_from_slice(&open);
+                turn.quiet = Some(Quiet { since: now.elapsed, waits_for });
                 turn.check = None;
             } else if turn.seen() && !turn.started() {
                 turn.check = turn.check.or(Some(now.elapsed + AFTER_RUN));
@@ -369,7 +389,10 @@ impl Session {
     /// A turn whose session had gone idle goes on after all.
     fn revive(&mut self, at: usize, out: &mut Out) {
         let Some(turn) = self.turns.get_mut(at) else { return };
-        if turn.quiet.take().is_some() && turn.abort == Abort::Returned {
+        let (Some(quiet), abort) = (turn.quiet.take(), turn.abort) else { return };
+        let open = quiet.waits_for.into_iter().filter(|answer| !self.open.contains(answer));
+        self.open.extend(open.collect::<Vec<_>>());
+        if abort == Abort::Returned {
             self.send_abort(at, out);
         }
     }
@@ -381,6 +404,7 @@ impl Session {
         let action = Action::SendAbort { session, directory };
         if !out.actions.contains(&action) {
             self.aborts += 1;
+            self.signs.aborted = true;
             out.actions.push(action);
         }
     }
@@ -417,8 +441,13 @@ impl Session {
     }
 
     fn end(&mut self, at: usize, ending: TurnEnding, out: &mut Out) {
-        let aborted = self.turns.get(at).is_some_and(Turn::aborted);
-        let ending = if aborted && ending == TurnEnding::Idle { TurnEnding::Aborted } else { ending };
+        let ending = match self.turns.get(at) {
+            Some(turn) if ending == TurnEnding::Idle && turn.aborted() => TurnEnding::Aborted,
+            Some(turn) if ending == TurnEnding::Idle && turn.abort == Abort::Unasked => {
+                TurnEnding::Interrupted
+            }
+            _ => ending,
+        };
         if self.turns.get(at).is_some_and(|turn| turn.announced && !turn.is_note()) {
             self.tell(at, TurnPhase::Ended, Some(ending), out);
         }

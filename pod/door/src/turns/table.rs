@@ -13,6 +13,7 @@ use super::{
     peek::Found,
     seen::Seen,
     session::{Evidence, Plan, Session},
+    spoilt::Spoilt,
     turn::{Action, Admission, Now, Out, Ticket},
 };
 
@@ -66,6 +67,7 @@ pub(crate) struct Table {
     sessions: HashMap<String, Session>,
     active: BTreeSet<String>,
     directories: HashMap<String, Duration>,
+    spoilt: Spoilt,
     next_ticket: u64,
     /// Events and requests so far.
     count: u64,
@@ -85,6 +87,7 @@ impl Table {
             sessions: HashMap::new(),
             active: BTreeSet::new(),
             directories: HashMap::new(),
+            spoilt: Spoilt::default(),
             next_ticket: 0,
             count: 0,
             since: 0,
@@ -127,6 +130,7 @@ impl Table {
         self.sessions.values_mut().for_each(|session| session.exited(out));
         self.active.clear();
         self.directories.clear();
+        self.spoilt.clear();
         (self.known, self.restarted) = (true, false);
         self.boot_id.clear();
         self.begin_count();
@@ -236,8 +240,11 @@ impl Table {
                 Seen::Session { parent, .. } => session.parent.clone_from(parent),
                 Seen::Deleted { .. } => session.deleted(),
                 Seen::User { message, created, .. } => session.user(message, *created, now, out),
-                Seen::Assistant { message, parent, completed, .. } => {
+                Seen::Assistant { message, parent, completed, aborted, .. } => {
                     session.assistant(message, parent.as_deref(), *completed, now, out);
+                    if *aborted {
+                        session.answer_aborted(parent.as_deref());
+                    }
                 }
                 Seen::Busy { .. } => session.busy(now, out),
                 Seen::Idle { .. } => session.idle(now),
@@ -256,6 +263,7 @@ impl Table {
             }
         }
         self.directories.remove(directory);
+        self.spoilt.disposed(directory);
     }
 
     // Time.
@@ -281,6 +289,16 @@ impl Table {
         if std::mem::take(&mut out.restart) && !std::mem::replace(&mut self.restarted, true) {
             out.actions.push(Action::Restart { boot_id: self.boot_id.clone() });
         }
+    }
+
+    // Directories.
+
+    pub(crate) fn is_spoilt(&self, directory: &str) -> bool {
+        self.spoilt.contains(directory)
+    }
+
+    pub(crate) fn forgive(&mut self, directory: &str) {
+        self.spoilt.forgive(directory);
     }
 
     // Views.
@@ -344,6 +362,7 @@ impl Table {
         session.touched = self.count;
         let result = change(session, out);
         let (directory, parent) = (session.directory.clone(), session.parent.clone());
+        self.spoilt.note(&directory, std::mem::take(&mut session.signs));
         self.settle(id, out);
         self.use_directory(directory, now);
         let mut ancestor = parent;

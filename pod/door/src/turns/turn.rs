@@ -71,6 +71,8 @@ pub(crate) enum Abort {
     Sent,
     /// Answered by opencode.
     Returned,
+    /// opencode aborted it, and nobody had asked for that.
+    Unasked,
 }
 
 /// How far a turn has come.
@@ -185,7 +187,7 @@ impl Turn {
     }
 
     pub(crate) fn aborted(&self) -> bool {
-        self.abort != Abort::None
+        !matches!(self.abort, Abort::None | Abort::Unasked)
     }
 
     pub(crate) fn has_id(&self, message: &str) -> bool {

@@ -672,3 +672,89 @@ fn sessions_in_which_nothing_runs_are_forgotten() {
 fn an_ending_is_told_as_what_it_is() {
     assert_eq!(serde_json::to_value(TurnEnding::NeverStarted).unwrap(), "never_started");
 }
+
+/// An answer of the session `s` that ended as aborted.
+fn closed_as_aborted(rig: &mut Rig, id: &str, parent: &str) {
+    let error = json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}});
+    let time = json!({"created": 1, "completed": 2});
+    let info = json!({"id": id, "role": "assistant", "parentID": parent, "sessionID": "s", "time": time, "error": error});
+    rig.event("message.updated", &json!({"sessionID": "s", "info": info}));
+}
+
+#[test]
+fn an_abort_before_the_model_was_asked_may_have_spoilt_the_directory() {
+    let mut rig = Rig::new();
+    rig.prompt("s", Some("u1"));
+    assert!(!rig.table.is_spoilt("/w"));
+    rig.abort("s");
+    rig.user("s", "u1");
+    rig.busy("s");
+    assert!(rig.table.is_spoilt("/w"), "the abort is sent");
+    rig.assistant("s", "a1", "u1", false);
+    closed_as_aborted(&mut rig, "a1", "u1");
+    rig.idle("s");
+    rig.abort_returned("s");
+    rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Aborted"], true);
+    assert!(rig.table.is_spoilt("/w"));
+    rig.event("server.instance.disposed", &json!({"directory": "/w"}));
+    assert!(!rig.table.is_spoilt("/w"));
+}
+
+#[test]
+fn an_abort_after_the_model_was_asked_spoils_nothing() {
+    let mut rig = Rig::new();
+    rig.prompt("s", Some("u1"));
+    rig.user("s", "u1");
+    rig.busy("s");
+    rig.assistant("s", "a1", "u1", false);
+    rig.busy("s");
+    rig.abort("s");
+    closed_as_aborted(&mut rig, "a1", "u1");
+    rig.idle("s");
+    rig.abort_returned("s");
+    rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Aborted"], true);
+    assert!(!rig.table.is_spoilt("/w"));
+}
+
+#[test]
+fn a_run_that_ends_as_aborted_unasked_is_interrupted_and_shows_a_spoilt_directory() {
+    let mut rig = Rig::new();
+    rig.prompt("s", Some("u1"));
+    rig.user("s", "u1");
+    rig.busy("s");
+    rig.assistant("s", "a1", "u1", false);
+    closed_as_aborted(&mut rig, "a1", "u1");
+    rig.idle("s");
+    rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Interrupted"], true);
+    assert!(rig.table.is_spoilt("/w"));
+}
+
+#[test]
+fn an_abort_of_a_session_in_which_nothing_runs_spoils_nothing() {
+    let mut rig = Rig::new();
+    rig.abort("s");
+    rig.abort_returned("s");
+    assert!(!rig.table.is_spoilt("/w"));
+}
+
+#[test]
+fn an_answer_that_an_aborted_turn_left_open_does_not_hold_up_the_next() {
+    let mut rig = Rig::new();
+    rig.prompt("s", Some("u1"));
+    rig.user("s", "u1");
+    rig.busy("s");
+    rig.assistant("s", "a1", "u1", false);
+    rig.abort("s");
+    rig.idle("s");
+    rig.abort_returned("s");
+    rig.pass(Duration::from_secs(10));
+    rig.confirmed("s", &absent(&[("u1", None, true), ("a1", Some("u1"), false)]));
+    rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Aborted"], true);
+    rig.prompt("s", Some("u2"));
+    rig.user("s", "u2");
+    rig.busy("s");
+    rig.assistant("s", "a2", "u2", false);
+    rig.assistant("s", "a2", "u2", true);
+    rig.idle("s");
+    rig.expect(&["s u2 Admitted", "s u2 Started", "s u2 Idle"], true);
+}

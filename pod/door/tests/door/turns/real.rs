@@ -251,7 +251,7 @@ async fn a_new_door_before_an_opencode_that_runs_finds_out_what_runs() {
     let mut events = rig.door.events("/global/event", None).await;
     let id = rig.script(&idle_one, "@stub say:done").await;
     turn(&mut events, &id, "ended").await;
-    let id = rig.script(&busy, "@stub text:n=60,d=100").await;
+    let id = rig.script(&busy, "@stub text:n=150,d=100").await;
     turn(&mut events, &id, "started").await;
     let Rig { sandbox, door, .. } = &rig;
     let second = RunningDoor::start(sandbox.supervisor.watch(), |_| {}).await;
