@@ -270,6 +270,13 @@ impl Renderer {
                 let note = "opencode had lost this session: it goes on without what was said before";
                 self.line_after_words(pieces, Tone::Bad, note);
             }
+            EventPayload::Unreadable(_) => {
+                self.line_after_words(
+                    pieces,
+                    Tone::Note,
+                    "an entry of a newer Berth is not shown: upgrade to see it",
+                );
+            }
             EventPayload::TurnQueued(_)
             | EventPayload::PartVoided(_)
             | EventPayload::PartReplaced(_)

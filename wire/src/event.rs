@@ -17,8 +17,10 @@ use crate::{
 };
 
 mod fold;
+mod version;
 
 pub use fold::{Fold, FoldError, FoldedPart};
+pub use version::{to_current, unreadable};
 
 /// Version of the payloads that this code writes.
 pub const PAYLOAD_VERSION: i64 = 1;
@@ -258,6 +260,15 @@ pub struct SessionReset {
     pub current: String,
 }
 
+/// Stands in the place of an entry that this version cannot read: a newer Berth wrote it, or its row is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreadable {
+    /// Its kind.
+    pub kind: String,
+    /// The version of its payload; this one reads up to [`PAYLOAD_VERSION`].
+    pub version: i64,
+}
+
 /// What a log entry says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventPayload {
@@ -289,6 +300,8 @@ pub enum EventPayload {
     MessageRemoved(MessageRemoved),
     /// `session_reset`: opencode had lost the session, and it was made anew without its history.
     SessionReset(SessionReset),
+    /// `unreadable`
+    Unreadable(Unreadable),
     /// A kind of a newer Berth.
     Unknown {
         /// Its kind.
@@ -347,6 +360,7 @@ impl EventPayload {
             Self::ProviderRetry(p) => own("provider_retry", serde_json::to_value(p)),
             Self::MessageRemoved(p) => own("message_removed", serde_json::to_value(p)),
             Self::SessionReset(p) => own("session_reset", serde_json::to_value(p)),
+            Self::Unreadable(p) => own(version::UNREADABLE, serde_json::to_value(p)),
             Self::Unknown { kind, payload } => (kind.clone(), payload.clone()),
         }
     }
@@ -377,6 +391,7 @@ impl EventPayload {
             "provider_retry" => own(kind, payload, Self::ProviderRetry),
             "message_removed" => own(kind, payload, Self::MessageRemoved),
             "session_reset" => own(kind, payload, Self::SessionReset),
+            version::UNREADABLE => own(kind, payload, Self::Unreadable),
             _ => own(kind, payload, |update: acp::SessionUpdate| Self::Update(Box::new(update))),
         }
     }

@@ -3,12 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_opencode::{ClientConfig, OpencodeClient};
-use berth_wire::{
-    api::{
-        CancelRequest, CancelResponse, CreateSession, HistoryTurn, PARTS_MAX, PermissionAnswer, PostMessage,
-        PromptPart, QuestionAnswer, Sandbox, SandboxPhase, Session, Turn,
-    },
-    event::SessionEvent,
+use berth_wire::api::{
+    CancelRequest, CancelResponse, CreateSession, HistoryTurn, PARTS_MAX, PermissionAnswer, PostMessage,
+    PromptPart, QuestionAnswer, Sandbox, SandboxPhase, Session, Turn,
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -20,7 +17,8 @@ use crate::{
     directory::{SandboxAddress, SandboxDirectory},
     history,
     store::{
-        Answer, Answered, Cancel, Enqueued, NewSession, NewTurn, SandboxKey, Store, StoreError, TurnOptions,
+        Answer, Answered, Cancel, Enqueued, LogBounds, NewSession, NewTurn, SandboxKey, Store, StoreError,
+        StoredEvent, TurnOptions,
     },
 };
 
@@ -259,8 +257,8 @@ impl App {
         &self,
         session_id: Uuid,
         after: i64,
-    ) -> Result<Vec<SessionEvent>, AppError> {
-        Ok(self.store.events_after(session_id, after, PAGE).await?)
+    ) -> Result<Vec<StoredEvent>, AppError> {
+        Ok(self.store.read_log(session_id, after, LogBounds::default()).await?)
     }
 
     pub(crate) fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {

@@ -19,9 +19,11 @@ use uuid::Uuid;
 
 #[cfg(test)]
 mod contract;
+mod event;
 mod signals;
 mod sqlite;
 
+pub use event::{LogBounds, StoredEvent};
 pub use sqlite::{Sharing, SqliteStore, StoreOpenError};
 
 /// Why the store could not do as asked.
@@ -396,13 +398,25 @@ pub trait Store: Send + Sync + 'static {
     /// Leaves the answer to an ask.
     async fn answer_ask(&self, session_id: Uuid, id: &str, answer: Answer) -> Result<Answered, StoreError>;
 
-    /// Log entries with `seq > after`, in order, at most `limit`.
+    /// Log entries with `seq > after`, in order, within `bounds`.
+    async fn read_log(
+        &self,
+        session_id: Uuid,
+        after: i64,
+        bounds: LogBounds,
+    ) -> Result<Vec<StoredEvent>, StoreError>;
+
+    /// As [`Self::read_log`], with payloads that are read; at most `limit`, within the default bound on bytes.
     async fn events_after(
         &self,
         session_id: Uuid,
         after: i64,
         limit: i64,
-    ) -> Result<Vec<SessionEvent>, StoreError>;
+    ) -> Result<Vec<SessionEvent>, StoreError> {
+        let bounds = LogBounds { entries: limit, ..LogBounds::default() };
+        let stored = self.read_log(session_id, after, bounds).await?;
+        Ok(stored.into_iter().map(StoredEvent::into_event).collect())
+    }
 
     /// Changes whenever something was appended to the session's log.
     fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64>;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Entry, Extent, Fault, Violation, kind};
 
 /// Berth's own kinds, and those of ACP that Berth sends, which a reader of this version must understand.
-const KNOWN_KINDS: [&str; 24] = [
+const KNOWN_KINDS: [&str; 25] = [
     "turn_queued",
     "turn_started",
     "turn_ended",
@@ -25,6 +25,7 @@ const KNOWN_KINDS: [&str; 24] = [
     "provider_retry",
     "message_removed",
     "session_reset",
+    "unreadable",
     "user_message_chunk",
     "agent_message_chunk",
     "agent_thought_chunk",

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use berth_wire::{
-    event::{SessionEvent, SessionEventSchema},
+    event::SessionEventSchema,
     problem::{Problem, ProblemType},
     sse::{KEEPALIVE, write_event},
 };
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::problem::{ApiError, Parameters, Segments};
-use crate::app::App;
+use crate::{app::App, store::StoredEvent};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
@@ -98,12 +98,10 @@ impl Reader {
     }
 }
 
-fn frames(events: &[SessionEvent]) -> Bytes {
+fn frames(events: &[StoredEvent]) -> Bytes {
     let mut out = Vec::new();
     for event in events {
-        // Once: the kind is in it.
-        let data = serde_json::to_value(event).expect("events are plain data and serialise");
-        write_event(&mut out, Some(&event.seq.to_string()), data["kind"].as_str(), &data.to_string());
+        write_event(&mut out, Some(&event.seq.to_string()), Some(&event.kind), &event.to_json());
     }
     Bytes::from(out)
 }

@@ -12,8 +12,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
-    Acquired, Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, NewEvent, NewSession, NewTurn,
-    Ownership, SandboxKey, SessionCommit, Sharing, SqliteStore, Store, StoreError, TurnOptions,
+    Acquired, Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, LogBounds, NewEvent, NewSession,
+    NewTurn, Ownership, SandboxKey, SessionCommit, Sharing, SqliteStore, Store, StoreError, TurnOptions,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -165,6 +165,30 @@ async fn seq_is_dense_however_many_write(store: Arc<dyn Store>) {
     assert_eq!(store.session(session).await.unwrap().unwrap().last_seq, 30);
     let page = store.events_after(session, 10, 5).await.unwrap();
     assert_eq!(page.iter().map(|event| event.seq).collect::<Vec<_>>(), [11, 12, 13, 14, 15]);
+}
+
+async fn a_page_of_the_log_is_bounded_in_entries_and_in_bytes(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let fence = take(&*store).await.fence;
+    let long = "x".repeat(1000);
+    let events = (0..10).map(|index| text(index * 1000, &long)).collect();
+    store.commit(commit(fence, session, events, vec![])).await.unwrap();
+    let seqs = |entries, bytes, after| {
+        let store = Arc::clone(&store);
+        async move {
+            let page = store.read_log(session, after, LogBounds { entries, bytes }).await.unwrap();
+            page.iter().map(|event| event.seq).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(seqs(3, usize::MAX, 0).await, [1, 2, 3]);
+    assert_eq!(seqs(100, 2_500, 0).await, [1, 2, 3]);
+    assert_eq!(seqs(100, 1, 4).await, [5], "one entry at least");
+    assert_eq!(seqs(100, usize::MAX, 8).await, [9, 10]);
+    let page = store.read_log(session, 0, LogBounds::default()).await.unwrap();
+    let read = store.events_after(session, 0, 100).await.unwrap();
+    let texts: Vec<_> =
+        page.iter().map(|event| serde_json::from_str::<Value>(&event.to_json()).unwrap()).collect();
+    assert_eq!(texts, read.iter().map(|event| serde_json::to_value(event).unwrap()).collect::<Vec<_>>());
 }
 
 async fn an_earlier_owner_writes_nothing(store: Arc<dyn Store>) {
@@ -480,6 +504,7 @@ contract!(
     a_key_queues_once_whoever_races,
     the_queue_is_bounded_and_ordered,
     seq_is_dense_however_many_write,
+    a_page_of_the_log_is_bounded_in_entries_and_in_bytes,
     an_earlier_owner_writes_nothing,
     a_lease_keeps_others_out_until_it_is_given_up,
     a_lease_runs_out_unless_it_is_renewed,

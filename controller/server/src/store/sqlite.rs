@@ -4,10 +4,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use berth_wire::{
-    api::{Session, Turn},
-    event::SessionEvent,
-};
+use berth_wire::api::{Session, Turn};
 use jiff::Timestamp;
 use sqlx::{
     Sqlite, SqlitePool, Transaction,
@@ -17,8 +14,8 @@ use tokio::{sync::watch, task::JoinSet};
 use uuid::Uuid;
 
 use super::{
-    Acquired, Answer, Answered, Cancel, Commit, Enqueued, NewSession, NewTurn, SandboxKey, SessionWork,
-    Store, StoreError, signals::Signals,
+    Acquired, Answer, Answered, Cancel, Commit, Enqueued, LogBounds, NewSession, NewTurn, SandboxKey,
+    SessionWork, Store, StoreError, StoredEvent, signals::Signals,
 };
 
 mod lease;
@@ -286,21 +283,13 @@ impl Store for SqliteStore {
         Ok(answered)
     }
 
-    async fn events_after(
+    async fn read_log(
         &self,
         session_id: Uuid,
         after: i64,
-        limit: i64,
-    ) -> Result<Vec<SessionEvent>, StoreError> {
-        let rows: Vec<rows::EventRow> = sqlx::query_as(
-            "SELECT * FROM session_event WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-        )
-        .bind(session_id)
-        .bind(after)
-        .bind(limit)
-        .fetch_all(&self.readers)
-        .await?;
-        rows.into_iter().map(SessionEvent::try_from).collect()
+        bounds: LogBounds,
+    ) -> Result<Vec<StoredEvent>, StoreError> {
+        log::read_events(&self.readers, session_id, after, bounds).await
     }
 
     fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {

@@ -1,15 +1,44 @@
-//! The log, and the ends of turns in it: what owners and callers both write. Runs inside a transaction of its caller.
+//! The log, and the ends of turns in it: what owners and callers both write. Writes run inside a transaction of their
+//! caller.
 
 use berth_wire::{event::PAYLOAD_VERSION, turn::TurnOutcome};
-use sqlx::{Sqlite, Transaction};
+use futures_util::TryStreamExt;
+use sqlx::{Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
 
 use super::{
-    super::{NewEvent, StoreError},
-    now, to_name,
+    super::{LogBounds, NewEvent, StoreError, StoredEvent},
+    now,
+    rows::EventRow,
+    to_name,
 };
 
 type Tx<'a> = Transaction<'a, Sqlite>;
+
+/// Reads entries until one of the bounds is reached.
+pub(super) async fn read_events(
+    readers: &SqlitePool,
+    session_id: Uuid,
+    after: i64,
+    bounds: LogBounds,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    let mut rows = sqlx::query_as::<_, EventRow>(
+        "SELECT seq, turn_id, kind, payload, payload_version, at FROM session_event
+         WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+    )
+    .bind(session_id)
+    .bind(after)
+    .bind(bounds.entries)
+    .fetch(readers);
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    while bytes < bounds.bytes
+        && let Some(row) = rows.try_next().await?
+    {
+        bytes += row.payload.len();
+        events.push(row.of(session_id));
+    }
+    Ok(events)
+}
 
 /// Appends to the log: the session's row gives out the numbers, so that commit order is their order.
 pub(super) async fn append_events(

@@ -1,15 +1,12 @@
 //! Rows as SQLite holds them, and what they mean.
 
-use berth_wire::{
-    api::{Session, Turn},
-    event::{EventPayload, SessionEvent},
-};
+use berth_wire::api::{Session, Turn};
 use jiff::Timestamp;
 use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{StoreError, TurnOptions},
+    super::{StoreError, StoredEvent, TurnOptions},
     from_name,
 };
 
@@ -109,25 +106,19 @@ impl TryFrom<TurnRow> for Turn {
 
 #[derive(FromRow)]
 pub(super) struct EventRow {
-    session_id: Uuid,
-    seq: i64,
+    pub(super) seq: i64,
     turn_id: Option<Uuid>,
     kind: String,
-    payload: String,
+    pub(super) payload: String,
+    payload_version: i64,
     at: i64,
 }
 
-impl TryFrom<EventRow> for SessionEvent {
-    type Error = StoreError;
-
-    fn try_from(row: EventRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            session_id: row.session_id,
-            seq: row.seq,
-            turn_id: row.turn_id,
-            at: timestamp(row.at),
-            payload: EventPayload::from_parts(&row.kind, serde_json::from_str(&row.payload)?),
-        })
+impl EventRow {
+    pub(super) fn of(self, session_id: Uuid) -> StoredEvent {
+        let Self { seq, turn_id, kind, payload, payload_version, at } = self;
+        let stored = StoredEvent { session_id, seq, turn_id, at: timestamp(at), kind, payload };
+        stored.of_version(payload_version)
     }
 }
 

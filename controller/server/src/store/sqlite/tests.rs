@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use berth_wire::{api::PromptPart, turn::TurnState};
+use berth_wire::{
+    api::PromptPart,
+    event::{EventPayload, PartVoided, Unreadable, Voice},
+    turn::TurnState,
+};
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
@@ -50,4 +54,38 @@ async fn a_database_of_the_version_before_opens_and_keeps_its_rows() {
         panic!("nobody owned it")
     };
     assert_eq!((taken.fence, taken.cursor.as_deref()), (8, Some("e-3")));
+}
+
+#[tokio::test]
+async fn entries_of_other_versions_are_read_or_said_to_be_unreadable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("berth.db");
+    let store = SqliteStore::open(&path, Sharing::Alone).await.unwrap();
+    let sandbox = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
+    let new = NewSession { id: Uuid::now_v7(), sandbox, directory: "/work".to_owned(), title: None };
+    let session = store.create_session(new).await.unwrap().id;
+    let old = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"old"},"partId":"p","offset":0}"#;
+    for (seq, kind, payload, version) in [
+        (1, "agent_message_chunk", old, 0),
+        (2, "turn_ended", r#"{"of":"the future"}"#, 2),
+        (3, "part_voided", r#"{"part_id":"p"}"#, 1),
+    ] {
+        sqlx::query("INSERT INTO session_event VALUES (?, ?, NULL, ?, ?, ?, 0)")
+            .bind(session)
+            .bind(seq)
+            .bind(kind)
+            .bind(payload)
+            .bind(version)
+            .execute(&store.writer)
+            .await
+            .unwrap();
+    }
+    let log = store.events_after(session, 0, 10).await.unwrap();
+    let payloads: Vec<EventPayload> = log.into_iter().map(|event| event.payload).collect();
+    let expected = [
+        EventPayload::chunk(Voice::Message, "p", 0, "old"),
+        EventPayload::Unreadable(Unreadable { kind: "turn_ended".to_owned(), version: 2 }),
+        EventPayload::PartVoided(PartVoided { part_id: "p".to_owned() }),
+    ];
+    assert_eq!(payloads, expected);
 }
