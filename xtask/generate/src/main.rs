@@ -32,6 +32,10 @@ struct Generated {
 
 /// Every generated file.
 const FILES: &[Generated] = &[
+    Generated {
+        path: "docs/controller.md",
+        render: || Ok(cli_reference::render(berth_controller::args::command())),
+    },
     Generated { path: "docs/cli.md", render: || Ok(cli_reference::render(berth_cli::args::command())) },
     Generated { path: "docs/openapi.json", render: render_openapi },
     Generated { path: "docs/pod-programs.md", render: || Ok(render_pod_programs()) },

@@ -1,0 +1,91 @@
+//! How the program ends, for whoever started it. Pure.
+
+use std::{error::Error, io, net::SocketAddr, path::PathBuf};
+
+use berth_server::{OpenError, RunError};
+
+/// The table of exit codes, for `--help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0    asked to stop, by SIGTERM or SIGINT
+  64   the command line is wrong
+  69   the address cannot be listened on
+  70   internal error
+  74   the database cannot be opened
+  78   the configuration is wrong, such as a file that cannot be read
+  130  asked to stop for the second time, before everything had ended";
+
+/// The command line is wrong.
+pub const USAGE: u8 = 64;
+
+/// Why the program ended without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// An argument has a value that cannot be used.
+    #[error("{field}: {reason}")]
+    Configuration {
+        /// The argument.
+        field: &'static str,
+        /// What is wrong with it; never a secret.
+        reason: String,
+    },
+    /// A file that an argument names cannot be read.
+    #[error("{field}: cannot read {path}")]
+    File {
+        /// The argument.
+        field: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("--listen: cannot listen on {address}")]
+    Listen {
+        /// What it says.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The database cannot be opened.
+    #[error("--database")]
+    Database(#[from] OpenError),
+    /// The server failed.
+    #[error("the server ended")]
+    Run(#[from] RunError),
+    /// Asked to stop twice.
+    #[error("asked to stop again before everything had ended")]
+    Interrupted,
+    /// Something that should never fail did.
+    #[error("{what}")]
+    Internal {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl ControllerError {
+    /// The number that the caller sees.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Listen { .. } => 69,
+            Self::Run(_) | Self::Internal { .. } => 70,
+            Self::Database(_) => 74,
+            Self::Configuration { .. } | Self::File { .. } => 78,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// The error with its causes, in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(source) = next {
+            text.extend([": ", &source.to_string()]);
+            next = source.source();
+        }
+        text
+    }
+}
