@@ -4,11 +4,15 @@
 //! - [`Stack`]: scripted model, opencode under supervision, door, server and client, in this process.
 //! - [`Cutter`]: a TCP relay that cuts connections where a test says so.
 //! - [`SessionLog`]: a session's events, checked for holes, doubles and order.
+//! - [`Fleet`]: servers, door, supervisor and opencode as processes of their own, to be killed and paused.
 //! - [`UpProcess`]: `berth up` as a process of its own, to be killed.
 //! - [`Scale`]: few seeds in a quick run, many in a soak run.
 
 mod cutter;
+mod fleet;
 mod log;
+mod ports;
+mod process;
 mod programs;
 mod stack;
 mod up;
@@ -16,7 +20,9 @@ mod wait;
 
 pub use berth_testkit::Scale;
 pub use cutter::Cutter;
+pub use fleet::{Fleet, LEASE};
 pub use log::SessionLog;
+pub use process::{Process, send};
 pub use programs::{berth_program, opencode_config_home, opencode_program, sdk_modules};
 pub use stack::{Options, Stack};
 pub use up::UpProcess;

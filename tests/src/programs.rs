@@ -41,9 +41,20 @@ pub fn opencode_config_home() -> PathBuf {
 
 /// The `berth` program that was built with these tests.
 pub fn berth_program() -> PathBuf {
+    built_program("berth")
+}
+
+/// A program of ours that was built with these tests.
+pub(crate) fn built_program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("tests lie two folders deep");
-    let program = folder.join("berth");
-    assert!(program.is_file(), "{} is missing: `cargo build -p berth-cli` makes it", program.display());
+    let program = folder.join(name);
+    assert!(program.is_file(), "{} is missing: `cargo build --workspace` makes it", program.display());
     program
+}
+
+/// Where programs are looked for.
+pub(crate) fn search_path() -> String {
+    let path = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    path.into_os_string().into_string().expect("PATH is plain text")
 }

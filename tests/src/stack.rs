@@ -76,7 +76,7 @@ pub struct Stack {
     folder: TempDir,
 }
 
-fn secret() -> SecretString {
+pub(crate) fn secret() -> SecretString {
     SecretString::from(Uuid::new_v4().simple().to_string())
 }
 
@@ -275,7 +275,7 @@ async fn supervise(
     Supervisor::start(serve).await.expect("the supervisor starts")
 }
 
-fn offline_environment(config: &Value) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn offline_environment(config: &Value) -> std::collections::BTreeMap<String, String> {
     let switches = [
         "OPENCODE_DISABLE_MODELS_FETCH",
         "OPENCODE_DISABLE_AUTOUPDATE",
