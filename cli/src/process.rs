@@ -20,16 +20,18 @@ pub fn own_start() -> io::Result<String> {
 /// another process since has another one.
 pub fn started(pid: u32) -> io::Result<String> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
-    let ticks = start_ticks(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat is not understood"))?;
+    let ticks = start_ticks(&stat).ok_or(io::ErrorKind::NotFound)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(format!("{}/{ticks}", boot.trim()))
 }
 
-/// Field 22 of `pid (name) state parent ...`, where the name may hold anything, parentheses too.
+/// Field 22 of `pid (name) state parent ...`, where the name may hold anything, parentheses too. `None` also when the
+/// process has ended, and nobody has asked how yet.
 fn start_ticks(stat: &[u8]) -> Option<u64> {
     let close = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
+    let state = rest.next()?;
+    rest.nth(18)?.parse().ok().filter(|_| !matches!(state, "Z" | "X"))
 }
 
 /// One certain process. What is sent to it can reach no other, even if its id is given away.
@@ -96,6 +98,7 @@ mod tests {
         let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         assert_eq!(start_ticks(format!("12 (a) b (c) {rest}").as_bytes()), Some(4711));
         assert_eq!(start_ticks(b"12 (a) S 1 2"), None);
+        assert_eq!(start_ticks(format!("12 (a) {}", rest.replace('S', "Z")).as_bytes()), None);
         assert_eq!(start_ticks(b""), None);
         assert_eq!(own_start().unwrap(), own_start().unwrap());
     }

@@ -112,6 +112,7 @@ struct Log {
     /// What is left of the turn that runs.
     running: Option<(Uuid, VecDeque<Act>)>,
     prompts: Vec<String>,
+    messages: Vec<PostMessage>,
     answers: Vec<PermissionAnswer>,
     cancels: usize,
     history: Vec<HistoryTurn>,
@@ -142,6 +143,7 @@ impl Log {
     fn begin(&mut self, message: &PostMessage) -> Turn {
         let id = Uuid::now_v7();
         let acts = self.scripts.pop_front().unwrap_or_else(|| vec![says("x", 0, "?"), succeeds()]);
+        self.messages.push(message.clone());
         self.prompts.push(message.parts[0].summary().into_owned());
         self.emit(id, EventPayload::TurnStarted(TurnStarted { prompt: message.parts.clone() }));
         self.running = Some((id, acts.into()));
@@ -333,6 +335,10 @@ impl FakeServer {
 
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.app.with(|log| log.prompts.clone())
+    }
+
+    pub(crate) fn messages(&self) -> Vec<PostMessage> {
+        self.app.with(|log| log.messages.clone())
     }
 
     pub(crate) fn answers(&self) -> Vec<PermissionAnswer> {

@@ -6,10 +6,15 @@
     reason = "a test that cannot be set up, or waits in vain, has failed"
 )]
 
+mod background;
 mod chat;
 mod debug;
+mod doctor;
 mod fake;
+mod home;
 mod process;
 mod run;
+mod sessions;
+mod shell;
 mod terminal;
 mod up;
