@@ -200,6 +200,10 @@ impl<'a> Player<'a> {
                     assert!(self.translator.abort_wanted(), "an abort that is not wanted");
                     continue;
                 }
+                Translation::Swallowed => {
+                    assert_eq!(self.translator.phase(), TurnPhase::Admitted);
+                    continue;
+                }
                 Translation::Update(payload) => payload,
                 Translation::Started => EventPayload::TurnStarted(TurnStarted { prompt: Vec::new() }),
                 Translation::Ended(outcome) => {

@@ -2,6 +2,7 @@
 //! every log. Tests are in `tests/`, one file for each topic.
 //!
 //! - [`Stack`]: scripted model, opencode under supervision, door, server and client, in this process.
+//! - [`FakeStack`]: server and door around a fake opencode that fails on demand.
 //! - [`Cutter`]: a TCP relay that cuts connections where a test says so.
 //! - [`SessionLog`]: a session's events, checked for holes, doubles and order.
 //! - [`Fleet`]: servers, door, supervisor and opencode as processes of their own, to be killed and paused.
@@ -9,6 +10,7 @@
 //! - [`Scale`]: few seeds in a quick run, many in a soak run.
 
 mod cutter;
+mod fake;
 mod fleet;
 mod log;
 mod ports;
@@ -20,6 +22,7 @@ mod wait;
 
 pub use berth_testkit::Scale;
 pub use cutter::Cutter;
+pub use fake::{FAKE_DIRECTORY, FakeStack};
 pub use fleet::{Fleet, LEASE};
 pub use log::SessionLog;
 pub use process::{Process, send};

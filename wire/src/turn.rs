@@ -54,8 +54,16 @@ pub enum TurnErrorReason {
     PromptRejected,
     /// opencode took the prompt and never began the turn within its bound.
     NotStarted,
+    /// opencode took the prompt and went idle again and again without asking its model.
+    PromptSwallowed,
     /// The sandbox's door could not be reached, or refused to serve.
     SandboxUnavailable,
+    /// What answers in the sandbox is not an opencode of a version that is known.
+    UnsupportedVersion,
+    /// opencode cannot work in the session's directory: its configuration is broken, or it is not there.
+    DirectoryUnusable,
+    /// Somebody else's turn ran in the session for too long.
+    SessionBusy,
     /// The model's provider answered with an error that is not one of the others.
     ProviderError,
     /// The provider refused the key.

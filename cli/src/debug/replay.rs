@@ -109,6 +109,7 @@ fn kind_and_payload(told: &Told) -> (String, Value) {
     match &told.item {
         Translation::Update(payload) => payload.to_parts(),
         Translation::Started => ("turn_started".to_owned(), json!({})),
+        Translation::Swallowed => ("prompt_swallowed".to_owned(), json!({})),
         Translation::Ended(outcome) => ("turn_ended".to_owned(), json!(outcome)),
         Translation::Abort(error) => ("abort".to_owned(), json!(error)),
     }

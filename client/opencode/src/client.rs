@@ -362,7 +362,9 @@ impl Answer {
         let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let text = |value: &Value| shortened(value.as_str().unwrap_or_default());
         let name = if json["name"].is_string() { text(&json["name"]) } else { text(&json["_tag"]) };
-        let message = if json["data"]["message"].is_string() {
+        let message = if name.starts_with("Config") {
+            shortened(&configuration_fault(&json["data"]))
+        } else if json["data"]["message"].is_string() {
             text(&json["data"]["message"])
         } else {
             text(&json["message"])
@@ -372,6 +374,29 @@ impl Answer {
         }
         ClientError::Status { status, name, message }
     }
+}
+
+/// Which file, and what is wrong with it. opencode's own words hold the whole file, and with it what is secret there.
+fn configuration_fault(data: &Value) -> String {
+    let path = data["path"].as_str().unwrap_or("a configuration file");
+    let words = data["message"].as_str().unwrap_or_default();
+    let listed = match words.split_once("--- Errors ---") {
+        Some((_, listed)) => listed,
+        None if words.contains("---") => "",
+        None => words,
+    };
+    let listed = listed.split("--- End ---").next().unwrap_or_default();
+    let mut faults: Vec<String> = listed.lines().map(str::trim).map(str::to_owned).collect();
+    let issues = data["issues"].as_array().map(Vec::as_slice).unwrap_or_default();
+    faults.extend(issues.iter().map(|issue| {
+        let keys = issue["path"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let keys: Vec<String> =
+            keys.iter().map(|key| key.as_str().map_or_else(|| key.to_string(), str::to_owned)).collect();
+        format!("{}: not a value that opencode takes", keys.join("."))
+    }));
+    faults.retain(|fault| !fault.is_empty());
+    faults.dedup();
+    if faults.is_empty() { path.to_owned() } else { format!("{path}: {}", faults.join("; ")) }
 }
 
 fn content_type(response: &reqwest::Response) -> String {
@@ -406,4 +431,28 @@ fn shortened(words: &str) -> String {
 /// Asks for an event stream.
 fn accept_events() -> (reqwest::header::HeaderName, HeaderValue) {
     (ACCEPT, HeaderValue::from_static("text/event-stream"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As opencode 1.18.33 answers.
+    #[test]
+    fn a_broken_configuration_is_named_without_what_it_holds() {
+        let broken = json!({
+            "path": "/work/opencode.json",
+            "message": "\n--- JSONC Input ---\n{\"apiKey\": \"sk-1\",\n\n--- Errors ---\nCloseBraceExpected at line 2, \
+                        column 1\nCloseBraceExpected at line 2, column 1\n--- End ---",
+        });
+        let words = "/work/opencode.json: CloseBraceExpected at line 2, column 1";
+        assert_eq!(configuration_fault(&broken), words);
+        let issues = json!([{ "path": ["permission", "bash"], "message": "Expected object, got sk-1" }]);
+        let invalid = json!({ "path": "/work/opencode.json", "issues": issues });
+        let words = "/work/opencode.json: permission.bash: not a value that opencode takes";
+        assert_eq!(configuration_fault(&invalid), words);
+        assert_eq!(configuration_fault(&Value::Null), "a configuration file");
+    }
 }

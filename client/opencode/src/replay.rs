@@ -317,7 +317,7 @@ impl SessionReplay {
                 Translation::Update(payload) => payload.clone(),
                 Translation::Started => EventPayload::TurnStarted(TurnStarted { prompt: Vec::new() }),
                 Translation::Ended(outcome) => EventPayload::TurnEnded(outcome.clone()),
-                Translation::Abort(_) => return None,
+                Translation::Abort(_) | Translation::Swallowed => return None,
             };
             Some((told.at, told.turn, payload))
         })
@@ -334,7 +334,7 @@ impl SessionReplay {
                     ends.push(TurnEnd::of(outcome));
                     aborted = None;
                 }
-                Translation::Started | Translation::Update(_) => {}
+                Translation::Started | Translation::Swallowed | Translation::Update(_) => {}
             }
         }
         if self.translator.phase() != TurnPhase::Idle && !self.is_of_no_turn() {

@@ -40,6 +40,7 @@
 //! | opencode exited | failed, `OpencodeExited` |
 //! | the directory's instance was closed, and the turn left open | failed, `InstanceDisposed` |
 //! | the turn's prompt was removed | aborted, then failed, `PromptRemoved` |
+//! | begun, and idle in three snapshots running without a message, an error or an abort | handed over once more, then failed, `PromptSwallowed` |
 //!
 //! What [`crate::watchdog`] decides comes as [`SessionTranslator::request_abort`], and names the end.
 //!
@@ -55,7 +56,12 @@ use berth_wire::{
 use serde::{Deserialize, Serialize};
 
 pub use self::observe::{Awaits, DueRetry, Observation};
-use self::{asks::Asks, dispatch::extend, text::Source, turn::Turn};
+use self::{
+    asks::Asks,
+    dispatch::extend,
+    text::Source,
+    turn::{SnapshotEnd, Turn},
+};
 use crate::{
     event::{Event, GlobalEvent},
     model::{
@@ -96,6 +102,9 @@ pub enum Translation {
     Update(EventPayload),
     /// opencode has begun the turn.
     Started,
+    /// opencode has begun the turn, and gone idle without having asked its model: as far as is known nothing of it was
+    /// done. Hand the same prompt over again, under the same ids; it counts as not begun. Said once in a turn.
+    Swallowed,
     /// The turn must not go on: abort it; it then ends with this error.
     Abort(TurnError),
     /// The turn's end; nothing of the turn follows.
@@ -347,10 +356,22 @@ impl SessionTranslator {
         }
         self.on_status(snapshot.status.as_ref().unwrap_or(&SessionStatus::Idle), &mut out);
         self.check_endless(&mut out);
-        if let Some(outcome) = self.turn.as_mut().and_then(|turn| turn.end_by_snapshot()) {
-            self.end(outcome, &mut out);
+        match self.turn.as_mut().and_then(|turn| turn.end_by_snapshot()) {
+            Some(SnapshotEnd::Outcome(outcome)) => self.end(outcome, &mut out),
+            Some(SnapshotEnd::Swallowed) => self.on_swallowed(&mut out),
+            None => {}
         }
         out
+    }
+
+    /// The first time the prompt is to be handed over again, the second time that ends the turn.
+    fn on_swallowed(&mut self, out: &mut Vec<Translation>) {
+        if self.turn.as_mut().is_some_and(|turn| turn.begin_again()) {
+            return out.push(Translation::Swallowed);
+        }
+        let message = "opencode took the prompt twice and went idle each time without asking its model. Nothing was done. \
+                       Send it again.";
+        self.end(outcome::failed(outcome::error(TurnErrorReason::PromptSwallowed, message)), out);
     }
 
     /// opencode ended, for the reason in `detail`. Text that was streamed stays: nothing streams it anew. Before the

@@ -84,6 +84,11 @@ impl Watchdog {
         (self.heard, self.alive) = (now, now);
     }
 
+    /// How much wall clock is used, as of the last [`Self::check`].
+    pub fn active(&self) -> Duration {
+        self.active
+    }
+
     /// Why the turn must end, if it must. Ask about once a second: time counts as what is seen now. `clock` is the wall
     /// clock, in which retries are due.
     pub fn check(&mut self, seen: &Observation, now: Instant, clock: Timestamp) -> Option<TurnError> {

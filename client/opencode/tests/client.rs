@@ -203,7 +203,7 @@ async fn opencodes_own_errors_keep_their_names() {
     let client = &client.client;
     let error = client.list_questions("/w").await.unwrap_err();
     let ClientError::Status { status: 400, name, message } = &error else { panic!("{error:?}") };
-    assert_eq!((name.as_str(), message.as_str()), ("ConfigJsonError", "not JSON"));
+    assert_eq!((name.as_str(), message.as_str()), ("ConfigJsonError", "/w/opencode.json: not JSON"));
     let error = client.get_session("/w", "ses_1").await.unwrap_err();
     assert!(matches!(&error, ClientError::NotFound { message } if message.contains("ses_1")), "{error:?}");
     let error = client.reply_permission("/w", "per_1", PermissionReply::Once, None).await.unwrap_err();

@@ -31,6 +31,9 @@ pub struct Limits {
     pub watchdog: WatchdogLimits,
     /// How long a queued prompt waits for a sandbox that cannot be reached, or whose opencode does not come up.
     pub unreachable: Duration,
+    /// Longest time for one call of opencode. The first one in a directory boots it, which takes up to 13.5 s with 20 such
+    /// directories at once (measured on opencode 1.18.33).
+    pub call: Duration,
     /// How long opencode may take to end a turn after it was told to.
     pub stop: Duration,
     /// How long a permission or question waits before it is rejected.
@@ -58,6 +61,7 @@ impl Default for Limits {
             queue: 32,
             watchdog: WatchdogLimits::default(),
             unreachable: Duration::from_mins(2),
+            call: Duration::from_mins(1),
             stop: Duration::from_mins(1),
             ask: Duration::from_mins(15),
             linger: Duration::from_mins(1),

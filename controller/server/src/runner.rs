@@ -20,11 +20,11 @@ use crate::{
 mod asks;
 mod batch;
 mod calls;
-mod events;
 mod lease;
 mod link;
-mod live;
 mod owner;
+mod sandbox;
+mod session;
 #[cfg(test)]
 mod tests;
 

@@ -109,6 +109,8 @@ pub enum TurnFault {
     StartsLate(u64),
     /// `refused-late`: the prompt is accepted; then come two errors and nothing else, as for an unknown agent.
     RefusedLate,
+    /// `swallows`: the prompt is stored and the session busy for a moment; the model is not asked, and it goes idle.
+    Swallows,
     /// `never-idle`: everything but the end: the session stays busy.
     NeverIdle,
     /// `lost-idle`: the idle events are lost; the status says idle.
@@ -183,7 +185,7 @@ const fn turn(fault: TurnFault) -> Make {
 }
 
 /// Every fault by its name.
-const NAMES: [(&str, Make); 52] = [
+const NAMES: [(&str, Make); 53] = [
     ("no-answer", answer(A::NoAnswer)),
     ("html", answer(A::Html)),
     ("other-line", answer(A::OtherLine)),
@@ -219,6 +221,7 @@ const NAMES: [(&str, Make); 52] = [
     ("never-starts", turn(T::NeverStarts)),
     ("starts-late", Make::Numbered(|n| Fault::Turn(T::StartsLate(n)))),
     ("refused-late", turn(T::RefusedLate)),
+    ("swallows", turn(T::Swallows)),
     ("never-idle", turn(T::NeverIdle)),
     ("lost-idle", turn(T::LostIdle)),
     ("idle-twice", turn(T::IdleTwice)),

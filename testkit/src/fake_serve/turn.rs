@@ -165,6 +165,10 @@ impl Player {
         } else {
             self.announce(queued);
         }
+        if queued.spoiled == Some(TurnFault::Swallows) {
+            self.with(|world| world.idle(&self.session, now()));
+            return Ok(Went::NeverStarted);
+        }
         self.answer(queued).await
     }
 

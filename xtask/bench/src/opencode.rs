@@ -86,7 +86,7 @@ async fn translate(mut events: EventStream) -> anyhow::Result<usize> {
             match std::hint::black_box(told) {
                 Translation::Update(payload) => chunks += usize::from(payload.as_chunk().is_some()),
                 Translation::Ended(outcome) => state = Some(outcome.state),
-                Translation::Started | Translation::Abort(_) => {}
+                Translation::Started | Translation::Swallowed | Translation::Abort(_) => {}
             }
         }
     }

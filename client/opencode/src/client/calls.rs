@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_wire::door::DoorState;
+use berth_wire::door::{DoorState, DoorTurns};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -139,6 +139,17 @@ impl OpencodeClient {
     pub async fn dispose_instance(&self, directory: &str) -> Result<(), ClientError> {
         let path = ["instance", "dispose"];
         self.write::<Value>(Call::post(&path, json!({})).directory(directory)).await.map(drop)
+    }
+
+    /// Sees to it that opencode can work in the directory: it takes one that is not there for everything but this, which
+    /// is 500 then (measured on opencode 1.18.33).
+    pub async fn check_directory(&self, directory: &str) -> Result<(), ClientError> {
+        self.read::<Value>(Call::get(&["file"]).directory(directory).query("path", ".")).await.map(drop)
+    }
+
+    /// What runs in opencode, as its door sees it. Only a door answers this.
+    pub async fn door_turns(&self) -> Result<DoorTurns, ClientError> {
+        self.read(Call::get(&["berth", "turns"])).await
     }
 
     /// State of opencode as its door sees it. Only a door answers this.

@@ -50,6 +50,15 @@ pub(super) enum StepNews {
     Same,
 }
 
+/// What a snapshot proves, or proves together with those before it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum SnapshotEnd {
+    /// The turn's end.
+    Outcome(TurnOutcome),
+    /// opencode took the prompt and went idle without having asked its model.
+    Swallowed,
+}
+
 /// One call of the model, which is one assistant message of opencode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Step {
@@ -98,6 +107,9 @@ pub(super) struct Turn {
     verdict: Option<TurnError>,
     abort: Abort,
     retry: Option<Retry>,
+    /// How often opencode passed the prompt over.
+    #[serde(default)]
+    swallows: u8,
     pub(super) texts: Texts,
     pub(super) tools: Tools,
     pub(super) family: Family,
@@ -121,6 +133,7 @@ impl Turn {
             verdict: None,
             abort: Abort::None,
             retry: None,
+            swallows: 0,
             texts: Texts::default(),
             tools: Tools::default(),
             family: Family::default(),
@@ -143,9 +156,9 @@ impl Turn {
         self.user_created.get_or_insert(created);
     }
 
-    /// True the first time.
+    /// True the first time, also where opencode passed the prompt over then.
     pub(super) fn start(&mut self) -> bool {
-        !std::mem::replace(&mut self.started, true)
+        !std::mem::replace(&mut self.started, true) && self.swallows == 0
     }
 
     pub(super) fn request_cancel(&mut self) {
@@ -386,14 +399,14 @@ impl Turn {
 
     /// As [`Self::proven_end`] after a snapshot, which may have been read while the session went on: tool calls as the
     /// last word are no proof then. After a few snapshots without one the turn ends as far as it can be told.
-    pub(super) fn end_by_snapshot(&mut self) -> Option<TurnOutcome> {
+    pub(super) fn end_by_snapshot(&mut self) -> Option<SnapshotEnd> {
         let last = self.steps.last();
         let stopped_short = last.is_some_and(|step| {
             let by_rejection = self.tools.ended_by_rejection(&step.id);
             step.error.is_none() && step.finish.as_deref() == Some("tool-calls") && !by_rejection
         });
         if !stopped_short && let Some(outcome) = self.proven_end() {
-            return Some(outcome);
+            return Some(SnapshotEnd::Outcome(outcome));
         }
         if !self.is_quiet() {
             return None;
@@ -402,8 +415,25 @@ impl Turn {
         (self.doubts >= DOUBT_LIMIT).then(|| self.doubtful_end())
     }
 
-    fn doubtful_end(&self) -> TurnOutcome {
-        match self.steps.last() {
+    /// The prompt is handed over once more, as if nothing had been seen but it; false when that was done before.
+    pub(super) fn begin_again(&mut self) -> bool {
+        self.started = false;
+        self.idle = Idle::No;
+        self.doubts = 0;
+        self.swallows = self.swallows.saturating_add(1);
+        self.swallows == 1
+    }
+
+    /// Nothing came of the prompt, and nobody and no error is to blame.
+    fn is_swallowed(&self) -> bool {
+        self.step_count() == 0 && self.error.is_none() && !self.abort_wanted() && self.abort == Abort::None
+    }
+
+    fn doubtful_end(&self) -> SnapshotEnd {
+        if self.is_swallowed() {
+            return SnapshotEnd::Swallowed;
+        }
+        SnapshotEnd::Outcome(match self.steps.last() {
             Some(step) if step.completed => self.outcome_of(step),
             _ => {
                 let left_open = || {
@@ -413,7 +443,7 @@ impl Turn {
                 };
                 self.outcome_without_step(self.error.clone().unwrap_or_else(left_open))
             }
-        }
+        })
     }
 
     fn outcome_of(&self, step: &Step) -> TurnOutcome {

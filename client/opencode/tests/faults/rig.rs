@@ -189,7 +189,7 @@ impl Session {
                 }
                 Translation::Update(payload) => seen.fold.apply(&payload).unwrap(),
                 Translation::Ended(outcome) => seen.outcomes.push(outcome),
-                Translation::Started | Translation::Abort(_) => {}
+                Translation::Started | Translation::Swallowed | Translation::Abort(_) => {}
             }
         }
         if asks.cancel && !seen.fold.text(Voice::Message).is_empty() {

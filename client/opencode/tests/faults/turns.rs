@@ -25,7 +25,7 @@ fn plain(ending: &'static str) -> Expected {
 fn expected(fault: TurnFault) -> Expected {
     use TurnFault as T;
     match fault {
-        T::NeverStarts => Expected { text: "", ..plain("none, Admitted") },
+        T::NeverStarts | T::Swallows => Expected { text: "", ..plain("none, Admitted") },
         T::RefusedLate => Expected { text: "", ..plain("Failed AgentNotFound") },
         T::NeverIdle => plain("none, Started"),
         T::StartsLate(_)
@@ -109,7 +109,8 @@ async fn each_spoiled_turn_ends_for_its_own_reason_or_is_seen_not_to_end() {
 /// What does not end is seen by who watches, whose last word is an end like any other.
 fn give_up(fault: TurnFault, translator: &mut SessionTranslator) {
     let observed = translator.observe().expect("a turn that has not ended");
-    assert_eq!(observed.started, fault != TurnFault::NeverStarts, "{fault:?}");
+    let not_begun = matches!(fault, TurnFault::NeverStarts | TurnFault::Swallows);
+    assert_eq!(observed.started, !not_begun, "{fault:?}");
     assert_eq!((observed.aborting, observed.awaits), (fault == TurnFault::Deaf, Awaits::Model), "{fault:?}");
     let message = "it took too long".to_owned();
     let error = TurnError { reason: TurnErrorReason::OpencodeError, message, retry_at: None };

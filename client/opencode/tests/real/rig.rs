@@ -113,7 +113,7 @@ impl Rig {
                     self.history.push((turn, EventPayload::TurnEnded(outcome.clone())));
                     self.running = false;
                 }
-                Translation::Started | Translation::Abort(_) => {}
+                Translation::Started | Translation::Swallowed | Translation::Abort(_) => {}
             }
         }
         self.log.extend(out);

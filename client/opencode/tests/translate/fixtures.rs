@@ -46,6 +46,7 @@ fn told(frames: &[SseEvent], change: impl Fn(Value) -> Value) -> Vec<Value> {
                 Translation::Update(payload) => json!(payload.to_parts()),
                 Translation::Started => json!("started"),
                 Translation::Abort(error) => json!(error),
+                Translation::Swallowed => json!("swallowed"),
                 Translation::Ended(outcome) => json!(outcome),
             };
             told.push(with_plain_times(change(json!({ "turn": item.turn, "told": value }))));

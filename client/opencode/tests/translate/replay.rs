@@ -126,6 +126,7 @@ impl Look for SessionReplay {
                 Translation::Update(payload) => payload.to_parts(),
                 Translation::Started => ("STARTED".to_owned(), Value::Null),
                 Translation::Abort(error) => ("ABORT".to_owned(), serde_json::to_value(error).unwrap()),
+                Translation::Swallowed => ("SWALLOWED".to_owned(), serde_json::Value::Null),
                 Translation::Ended(outcome) => ("ENDED".to_owned(), serde_json::to_value(outcome).unwrap()),
             };
             writeln!(text, "{kind} {value}").unwrap();

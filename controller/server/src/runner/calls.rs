@@ -7,6 +7,7 @@ use berth_opencode::{
     ClientError, Ensured, ModelReference, NewSession, OpencodeClient, Prompt, Snapshot,
     model::{MessageWithParts, Role},
 };
+use berth_wire::{door::DoorSession, turn::TurnErrorReason};
 use uuid::Uuid;
 
 use super::asks::Reply;
@@ -20,22 +21,61 @@ const READ: Duration = Duration::from_secs(10);
 /// Newest messages in which an answer to a prompt is looked for.
 const MESSAGES: u32 = 400;
 
+/// A call about one session, of which opencode's own is known where it needs one.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// See to it that opencode's session is there and idle; before the first prompt, that opencode can work at all.
+    Prepare(NewSession),
+    /// Hand the prompt over.
+    Post(Box<Prompt>),
+    /// Look whether the prompt was answered.
+    Look {
+        /// Its message id.
+        message_id: String,
+    },
+    /// End what the session does.
+    Abort,
+    /// Answer an ask.
+    Reply(String, Reply),
+    /// Delete opencode's session.
+    Delete,
+}
+
+/// Where a call goes.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) client: OpencodeClient,
+    /// Directory inside the sandbox.
+    pub(super) directory: String,
+    /// opencode's session, once known.
+    pub(super) root: Option<String>,
+    /// Longest time for a call that is made of several, all tries included.
+    pub(super) bound: Duration,
+}
+
 /// The end of a call.
 #[derive(Debug)]
 pub(super) struct Done {
     /// The session that it was for.
     pub(super) session: Uuid,
-    /// The turn that ran when it began.
-    pub(super) turn: Option<Uuid>,
     /// What came of it.
-    pub(super) result: CallResult,
+    pub(super) end: End,
 }
 
 /// What came of a call.
 #[derive(Debug)]
+pub(super) enum End {
+    /// Of one about the session, that was made while this turn ran.
+    Session(Option<Uuid>, CallResult),
+    /// How much the directory's models take was read, or not.
+    Sized(String, Result<BTreeMap<ModelReference, u64>, ClientError>),
+}
+
+/// What came of a call about a session.
+#[derive(Debug)]
 pub(super) enum CallResult {
-    /// opencode's session exists and is idle where that was asked, or not.
-    Ensured(Result<Ensured, EnsureError>),
+    /// opencode's session exists and is idle, or not.
+    Prepared(Result<Ensured, PrepareError>),
     /// The prompt was handed over, or not.
     Posted(Result<(), ClientError>),
     /// What opencode knows of this prompt.
@@ -46,20 +86,21 @@ pub(super) enum CallResult {
     Replied(String, Result<(), ClientError>),
     /// opencode's session was deleted, or not.
     Deleted(Result<(), ClientError>),
-    /// How much the directory's models take was read, or not.
-    Sized(String, Result<BTreeMap<ModelReference, u64>, ClientError>),
 }
 
-impl CallResult {
+impl End {
     /// Whether the door refused it since another owner raised the fence.
     pub(super) fn is_stale(&self) -> bool {
-        let (Self::Ensured(Err(EnsureError::Client(error)))
-        | Self::Looked(Err(error))
-        | Self::Sized(_, Err(error))
-        | Self::Posted(Err(error))
-        | Self::Aborted(Err(error))
-        | Self::Replied(_, Err(error))
-        | Self::Deleted(Err(error))) = self
+        let (Self::Sized(_, Err(error))
+        | Self::Session(
+            _,
+            CallResult::Prepared(Err(PrepareError::Client(error)))
+            | CallResult::Posted(Err(error))
+            | CallResult::Looked(Err(error))
+            | CallResult::Aborted(Err(error))
+            | CallResult::Replied(_, Err(error))
+            | CallResult::Deleted(Err(error)),
+        )) = self
         else {
             return false;
         };
@@ -80,51 +121,131 @@ pub(super) enum Look {
 
 /// Why a session is not ready for a prompt.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum EnsureError {
+pub(super) enum PrepareError {
     #[error("opencode's session could not be made sure of")]
     Client(#[from] ClientError),
-    #[error("opencode still works on something in this session")]
+    #[error(
+        "opencode cannot work in the session's directory: see that it is there and that its configuration is right"
+    )]
+    Directory(#[source] ClientError),
+    #[error("opencode still works on something in this session, which may be somebody else's prompt")]
     Busy,
 }
 
-impl EnsureError {
+impl PrepareError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Client(error) => error.is_transient(),
+            Self::Directory(_) => false,
             Self::Busy => true,
+        }
+    }
+
+    pub(super) fn reason(&self) -> TurnErrorReason {
+        match self {
+            Self::Client(error) => reason_of(error),
+            Self::Directory(_) => TurnErrorReason::DirectoryUnusable,
+            Self::Busy => TurnErrorReason::SessionBusy,
         }
     }
 }
 
+/// Errors of opencode's own are about the directory; all others are not.
+fn of_directory(error: ClientError) -> PrepareError {
+    match error {
+        ClientError::Status { ref name, .. } if !name.is_empty() => PrepareError::Directory(error),
+        error => PrepareError::Client(error),
+    }
+}
+
+/// Whether opencode refused the prompt, cannot work there, or was not there to take it.
+pub(super) fn reason_of(error: &ClientError) -> TurnErrorReason {
+    match error {
+        ClientError::UnsupportedVersion { .. } => TurnErrorReason::UnsupportedVersion,
+        ClientError::Status { name, .. } if name.starts_with("Config") => TurnErrorReason::DirectoryUnusable,
+        ClientError::Status { .. } | ClientError::NotFound { .. } | ClientError::InvalidRequest(_)
+            if !error.is_transient() =>
+        {
+            TurnErrorReason::PromptRejected
+        }
+        _ => TurnErrorReason::SandboxUnavailable,
+    }
+}
+
+/// Whether opencode, or the door for it, said that it does not take the prompt. Any other error may have come after it was
+/// taken.
+pub(super) fn is_refusal(error: &ClientError) -> bool {
+    match error {
+        ClientError::Status { status, name, .. } => {
+            *status < 500 && *status >= 400 && !error.is_transient() && !name.is_empty()
+        }
+        ClientError::NotFound { .. }
+        | ClientError::InvalidRequest(_)
+        | ClientError::Unauthorized
+        | ClientError::PortTaken => true,
+        ClientError::Refused(_) => !error.is_transient(),
+        _ => false,
+    }
+}
+
+/// Makes the call, within its bounds.
+pub(super) async fn perform(target: Target, request: Request) -> CallResult {
+    let Target { client, directory, root, bound } = target;
+    let known = root.clone();
+    let root = root.unwrap_or_default();
+    match request {
+        Request::Prepare(new) => {
+            let prepared = tokio::time::timeout(bound, prepare(client, directory, known, new)).await;
+            let late = ClientError::Timeout { limit: bound };
+            CallResult::Prepared(prepared.unwrap_or_else(|_| Err(late.into())))
+        }
+        Request::Post(prompt) => CallResult::Posted(client.send_prompt(&directory, &root, &prompt).await),
+        Request::Look { message_id } => {
+            CallResult::Looked(within(bound, look(client, directory, root, message_id)).await)
+        }
+        // Once: a later try could meet another turn.
+        Request::Abort => CallResult::Aborted(client.abort(&directory, &root).await),
+        Request::Reply(id, reply) => {
+            let replied = within(bound, reply_to(client, directory, id.clone(), reply)).await;
+            CallResult::Replied(id, replied)
+        }
+        Request::Delete => CallResult::Deleted(within(bound, delete(client, directory, root)).await),
+    }
+}
+
+async fn within<T>(
+    bound: Duration,
+    call: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(bound, call).await.unwrap_or(Err(ClientError::Timeout { limit: bound }))
+}
+
 /// Sees to it that opencode has the session, and that it does nothing: a turn may have failed before its end was seen,
-/// or a person may use the session directly.
-pub(super) async fn ensure(
+/// or a person may use the session directly. Before the session's first prompt also that what answers is an opencode of
+/// a known line that can work in the directory.
+async fn prepare(
     client: OpencodeClient,
     directory: String,
     known: Option<String>,
     new: NewSession,
-) -> Result<Ensured, EnsureError> {
-    if let Some(known) = &known {
-        let status = client.session_status(&directory).await?;
-        if status.contains_key(known) {
-            return Err(EnsureError::Busy);
-        }
+) -> Result<Ensured, PrepareError> {
+    let Some(root) = &known else {
+        client.health().await?;
+        client.check_directory(&directory).await.map_err(of_directory)?;
+        return Ok(client.ensure_session(&directory, None, &new).await?);
+    };
+    let runs =
+        |session: &DoorSession| session.session_id == *root && (session.busy || !session.turns.is_empty());
+    if client.door_turns().await?.sessions.iter().any(runs)
+        || client.session_status(&directory).await?.contains_key(root)
+    {
+        return Err(PrepareError::Busy);
     }
     Ok(client.ensure_session(&directory, known.as_deref(), &new).await?)
 }
 
-/// Hands the prompt over, once.
-pub(super) async fn post(
-    client: OpencodeClient,
-    directory: String,
-    root: String,
-    prompt: Prompt,
-) -> Result<(), ClientError> {
-    client.send_prompt(&directory, &root, &prompt).await
-}
-
 /// What opencode knows of this prompt.
-pub(super) async fn look(
+async fn look(
     client: OpencodeClient,
     directory: String,
     root: String,
@@ -141,17 +262,8 @@ pub(super) async fn look(
     Ok(if status.contains_key(&root) { Look::Working } else { Look::Answered })
 }
 
-/// Aborts what the session does, once: a later try could meet another turn.
-pub(super) async fn abort(
-    client: OpencodeClient,
-    directory: String,
-    root: String,
-) -> Result<(), ClientError> {
-    client.abort(&directory, &root).await
-}
-
 /// Answers an ask. An ask that opencode does not know was settled otherwise.
-pub(super) async fn reply(
+async fn reply_to(
     client: OpencodeClient,
     directory: String,
     id: String,
@@ -170,11 +282,7 @@ pub(super) async fn reply(
 }
 
 /// Deletes opencode's session; one that is gone is deleted.
-pub(super) async fn delete(
-    client: OpencodeClient,
-    directory: String,
-    root: String,
-) -> Result<(), ClientError> {
+async fn delete(client: OpencodeClient, directory: String, root: String) -> Result<(), ClientError> {
     match retry(|| client.delete_session(&directory, &root)).await {
         Err(ClientError::NotFound { .. }) => Ok(()),
         other => other,
@@ -183,17 +291,13 @@ pub(super) async fn delete(
 
 /// A read that the owner waits for, within a bound of its own: nothing else goes on meanwhile.
 pub(super) async fn bounded<T>(read: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
-    tokio::time::timeout(READ, read).await.unwrap_or(Err(ClientError::Timeout { limit: READ }))
+    within(READ, read).await
 }
 
 /// What the translator needs after a gap.
-pub(super) async fn snapshot(
-    client: OpencodeClient,
-    directory: String,
-    root: String,
-    prompt: Option<String>,
-) -> Result<Snapshot, ClientError> {
-    bounded(client.snapshot(&directory, &root, prompt.as_deref())).await
+pub(super) async fn snapshot(target: Target, prompt: Option<String>) -> Result<Snapshot, ClientError> {
+    let root = target.root.unwrap_or_default();
+    bounded(target.client.snapshot(&target.directory, &root, prompt.as_deref())).await
 }
 
 async fn retry<T, F: Future<Output = Result<T, ClientError>>>(

@@ -1,26 +1,28 @@
-//! The owner of a sandbox: the loop that turns wishes into calls, and events into the log.
+//! The owner of a sandbox: the loop that hands what happens to the sessions, and performs what they decide.
 //!
 //! Everything that was learned since the last commit waits in the batch; a commit writes it together with the
 //! cursor and the translators' states, so that a new owner resumes as if nothing had happened between.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use berth_opencode::{ClientConfig, ClientError, FenceHolder, ModelReference, OpencodeClient};
+use berth_opencode::{ClientConfig, ClientError, FenceHolder, ModelReference, OpencodeClient, ids};
 use berth_wire::door::Cursor;
+use jiff::Timestamp;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
     batch::{Batch, Pending},
-    calls::Done,
+    calls::{self, Done, End},
     lease::{Lease, Taken},
     link::{self, LinkEvent},
-    live::Live,
+    sandbox::Sandbox,
+    session::{Input, Moment, Session},
 };
 use crate::{
     config::Limits,
@@ -28,9 +30,8 @@ use crate::{
     store::{Commit, SandboxKey, SessionCommit, Store, StoreError},
 };
 
-mod deadlines;
-mod lifecycle;
-mod wishes;
+mod listen;
+mod perform;
 
 /// Deadlines are looked at this often.
 const TICK: Duration = Duration::from_millis(500);
@@ -67,24 +68,19 @@ impl From<StoreError> for OwnerError {
 /// A sandbox under this process's care.
 pub(super) struct Owner {
     pub(super) store: Arc<dyn Store>,
-    pub(super) limits: Limits,
-    pub(super) client: OpencodeClient,
-    pub(super) sandbox: SandboxKey,
+    pub(super) limits: Arc<Limits>,
+    client: OpencodeClient,
+    key: SandboxKey,
     lease: Arc<Lease>,
     pub(super) cursor: Option<Cursor>,
-    /// The run of opencode that the sessions' state belongs to.
-    pub(super) boot_id: Option<String>,
-    /// The subscription stands.
-    pub(super) connected: bool,
-    /// The door could not tell whether something was missed: ask again.
-    pub(super) resync: bool,
-    pub(super) live: BTreeMap<Uuid, Live>,
-    pub(super) batch: Batch,
+    sandbox: Sandbox,
+    pub(super) sessions: BTreeMap<Uuid, Session>,
+    batch: Batch,
     pub(super) calls: JoinSet<Done>,
     /// How much models take, by directory; empty where that is being asked.
-    pub(super) sizes: BTreeMap<String, BTreeMap<ModelReference, u64>>,
-    /// A turn has ended since the loop last looked.
-    pub(super) ended: bool,
+    sizes: BTreeMap<String, BTreeMap<ModelReference, u64>>,
+    /// The rows must be read again.
+    reread: bool,
     /// Something was to do at this moment.
     busy_at: Instant,
 }
@@ -97,32 +93,31 @@ impl Owner {
         limits: Limits,
         (lease, taken): Taken,
     ) -> Result<Self, OwnerError> {
-        let sandbox = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
-        let client =
-            OpencodeClient::new(ClientConfig::new(&*address.door_url, address.door_password.clone()))?
-                .fenced(taken.fence.unsigned_abs(), Arc::clone(&lease) as Arc<dyn FenceHolder>);
+        let key = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
+        let mut config = ClientConfig::new(&*address.door_url, address.door_password.clone());
+        config.request_timeout = limits.call;
+        let client = OpencodeClient::new(config)?
+            .fenced(taken.fence.unsigned_abs(), Arc::clone(&lease) as Arc<dyn FenceHolder>);
         Ok(Self {
             store,
-            limits,
+            limits: Arc::new(limits),
             client,
-            sandbox,
+            key,
             lease,
             cursor: taken.cursor.and_then(|cursor| cursor.parse().ok()),
-            boot_id: taken.boot_id,
-            connected: false,
-            resync: false,
-            live: BTreeMap::new(),
+            sandbox: Sandbox::new(taken.boot_id),
+            sessions: BTreeMap::new(),
             batch: Batch::default(),
             calls: JoinSet::new(),
             sizes: BTreeMap::new(),
-            ended: false,
+            reread: false,
             busy_at: Instant::now(),
         })
     }
 
     /// Runs until nothing was to do for the linger time, or until `shutdown`.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), OwnerError> {
-        let mut work = self.store.watch_work(&self.sandbox);
+        let mut work = self.store.watch_work(&self.key);
         self.read_wishes().await?;
         let (sender, mut events) = mpsc::channel(link::CHANNEL);
         let mut tasks = JoinSet::new();
@@ -131,18 +126,16 @@ impl Owner {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !shutdown.is_cancelled() && !self.is_idle() {
-            let flush_at = self.flush_at();
+            let due = self.due();
             tokio::select! {
-                Some(event) = events.recv() => {
-                    self.take_events(event, &mut events).await?;
-                }
+                Some(event) = events.recv() => self.take_events(event, &mut events).await?,
                 Some(done) = self.calls.join_next() => self.finish_call(done?).await?,
                 Some(ended) = tasks.join_next() => ended?,
                 Ok(()) = work.changed() => {
                     work.borrow_and_update();
                     self.read_wishes().await?;
                 }
-                () = tokio::time::sleep_until(flush_at) => self.flush().await?,
+                () = tokio::time::sleep_until(due) => self.wake().await?,
                 () = tokio::time::sleep_until(self.lease.renewal_due()) => self.renew().await?,
                 _ = tick.tick() => self.check_deadlines().await?,
                 () = shutdown.cancelled() => {}
@@ -153,14 +146,29 @@ impl Owner {
 
     fn is_idle(&mut self) -> bool {
         let now = Instant::now();
-        if self.live.values().any(|live| !live.is_done()) || !self.calls.is_empty() {
+        let linger = self.limits.linger;
+        self.sessions.retain(|_, session| !session.is_over(now));
+        if self.sessions.values().any(|session| !session.is_done()) || !self.calls.is_empty() {
             self.busy_at = now;
         }
-        now.saturating_duration_since(self.busy_at) >= self.limits.linger
+        now.saturating_duration_since(self.busy_at) >= linger
     }
 
-    fn flush_at(&self) -> Instant {
-        self.batch.due().unwrap_or_else(|| Instant::now() + TICK)
+    /// When a commit is due, or a session can go on.
+    fn due(&self) -> Instant {
+        let sessions = self.sessions.values().filter_map(Session::due);
+        sessions.chain(self.batch.due()).min().unwrap_or_else(|| Instant::now() + TICK)
+    }
+
+    async fn wake(&mut self) -> Result<(), OwnerError> {
+        self.flush_if_due().await?;
+        let now = Instant::now();
+        let due = |(id, session): (&Uuid, &Session)| session.due().filter(|due| *due <= now).map(|_| *id);
+        let sessions: Vec<Uuid> = self.sessions.iter().filter_map(due).collect();
+        for session in sessions {
+            self.feed(session, Input::Tick).await?;
+        }
+        self.finish().await
     }
 
     /// Takes an event and those that wait behind it, then commits what is due: under load many events share one
@@ -180,12 +188,92 @@ impl Owner {
         self.flush_if_due().await
     }
 
-    pub(super) async fn flush_if_due(&mut self) -> Result<(), OwnerError> {
+    /// Takes the end of a call.
+    pub(super) async fn finish_call(&mut self, done: Done) -> Result<(), OwnerError> {
+        if done.end.is_stale() {
+            return Err(OwnerError::TakenOver);
+        }
+        match done.end {
+            End::Session(turn, result) => self.feed(done.session, Input::Done(turn, result)).await?,
+            End::Sized(directory, sizes) => self.take_sizes(directory, sizes).await?,
+        }
+        self.finish().await?;
+        self.flush_if_due().await
+    }
+
+    /// Looks at every deadline, and tries again what failed before.
+    async fn check_deadlines(&mut self) -> Result<(), OwnerError> {
+        let clock = Timestamp::now();
+        if self.sessions.values().any(|session| session.has_late_ask(clock)) {
+            // An answer that came in time counts, also where nobody has read it yet.
+            self.read_rows().await?;
+        }
+        self.feed_all(|| Input::Tick).await?;
+        if self.sandbox.is_connected() {
+            self.read_again().await?;
+        }
+        self.finish().await?;
+        self.flush_if_due().await
+    }
+
+    /// Reads what callers want, and does what can be done now.
+    pub(super) async fn read_wishes(&mut self) -> Result<(), OwnerError> {
+        self.read_rows().await?;
+        self.finish().await
+    }
+
+    /// Gives each session its rows.
+    async fn read_rows(&mut self) -> Result<(), OwnerError> {
+        let rows = self.store.load_work(&self.key).await?;
+        let mut rows: BTreeMap<Uuid, _> = rows.into_iter().map(|row| (row.id, Box::new(row))).collect();
+        let known: Vec<Uuid> = self.sessions.keys().copied().collect();
+        for session in known {
+            let row = rows.remove(&session);
+            self.feed(session, Input::Rows(row)).await?;
+        }
+        for (id, row) in rows {
+            let session = Session::new((*row).clone(), &self.limits, ids::message_id, Instant::now());
+            self.sessions.insert(id, session);
+            self.feed(id, Input::Rows(Some(row))).await?;
+        }
+        Ok(())
+    }
+
+    /// What follows when an input was handed on: after the end of a turn, what waits behind it is read, and so on.
+    async fn finish(&mut self) -> Result<(), OwnerError> {
+        while std::mem::take(&mut self.reread) {
+            self.flush().await?;
+            self.read_rows().await?;
+        }
+        Ok(())
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: Instant::now(), clock: Timestamp::now(), open: self.sandbox.is_open() }
+    }
+
+    /// Hands an input to a session, and performs what it decides.
+    async fn feed(&mut self, session: Uuid, input: Input<'_>) -> Result<(), OwnerError> {
+        let at = self.moment();
+        let Some(live) = self.sessions.get_mut(&session) else { return Ok(()) };
+        let outputs = live.step(input, &at);
+        self.perform(session, outputs).await
+    }
+
+    async fn feed_all(&mut self, input: impl Fn() -> Input<'static>) -> Result<(), OwnerError> {
+        let sessions: Vec<Uuid> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            self.feed(session, input()).await?;
+        }
+        Ok(())
+    }
+
+    async fn flush_if_due(&mut self) -> Result<(), OwnerError> {
         if self.batch.due().is_some_and(|due| due <= Instant::now()) { self.flush().await } else { Ok(()) }
     }
 
     /// Commits everything that was learned: the cursor moves with the states of all sessions, or not at all.
-    pub(super) async fn flush(&mut self) -> Result<(), OwnerError> {
+    async fn flush(&mut self) -> Result<(), OwnerError> {
         let sessions = self.take_pending();
         if sessions.is_empty() { Ok(()) } else { self.commit(sessions).await }
     }
@@ -199,10 +287,10 @@ impl Owner {
     fn take_pending(&mut self) -> Vec<SessionCommit> {
         let mut pending = self.batch.take();
         let mut states = BTreeMap::new();
-        for (&session_id, live) in &mut self.live {
-            if let Some(state) = live.state_to_save() {
-                states.insert(session_id, state);
-                pending.entry(session_id).or_default();
+        for (&id, session) in &mut self.sessions {
+            if let Some(state) = session.state_to_save() {
+                states.insert(id, state);
+                pending.entry(id).or_default();
             }
         }
         let sessions = pending.into_iter().map(|(session_id, Pending { events, changes })| SessionCommit {
@@ -215,7 +303,7 @@ impl Owner {
     }
 
     /// Commits these sessions, with the position that they stand at.
-    pub(super) async fn commit(&self, sessions: Vec<SessionCommit>) -> Result<(), OwnerError> {
+    async fn commit(&self, sessions: Vec<SessionCommit>) -> Result<(), OwnerError> {
         let since = Instant::now();
         self.store.commit(self.commit_of(sessions)).await?;
         self.lease.renewed(since);
@@ -223,28 +311,23 @@ impl Owner {
     }
 
     /// A commit of these sessions, with the position that they stand at.
-    pub(super) fn commit_of(&self, sessions: Vec<SessionCommit>) -> Commit {
+    fn commit_of(&self, sessions: Vec<SessionCommit>) -> Commit {
         Commit {
-            sandbox: self.sandbox.clone(),
+            sandbox: self.key.clone(),
             fence: self.lease.fence(),
             lease: self.lease.lasts(),
             cursor: self.cursor.as_ref().map(Cursor::to_string),
-            boot_id: self.boot_id.clone(),
+            boot_id: self.sandbox.boot_id().map(str::to_owned),
             sessions,
         }
     }
 
-    pub(super) async fn delete_rows(&self, session: Uuid) -> Result<(), OwnerError> {
-        Ok(self.store.delete_session(&self.sandbox, self.lease.fence(), session).await?)
-    }
-
-    /// Starts a call for a session; its end comes back to the loop.
-    pub(super) fn call(
-        &mut self,
-        session: Uuid,
-        result: impl Future<Output = super::calls::CallResult> + Send + 'static,
-    ) {
-        let turn = self.live.get(&session).and_then(|live| live.turn.as_ref()).map(|turn| turn.id);
-        self.calls.spawn(async move { Done { session, turn, result: result.await } });
+    fn target(&self, session: &Session) -> calls::Target {
+        calls::Target {
+            client: self.client.clone(),
+            directory: session.directory().to_owned(),
+            root: session.root().map(str::to_owned),
+            bound: self.limits.unreachable.min(self.limits.call),
+        }
     }
 }

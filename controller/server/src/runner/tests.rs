@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_opencode::{GlobalEvent, SessionTranslator, StreamItem, Watchdog, WatchdogLimits};
+use berth_opencode::{GlobalEvent, SessionTranslator, StreamItem, WatchdogLimits};
 use berth_wire::{
     admission::{FenceState, GateState},
     api::{PermissionDecision, SandboxPhase},
@@ -10,15 +10,12 @@ use berth_wire::{
     event::{EventPayload, Resolution, ResolvedBy},
     turn::{TurnErrorReason, TurnState},
 };
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::rig::{Rig, limits, sandbox, within};
 use super::{
     link::LinkEvent,
-    live::Live,
     owner::{Owner, OwnerError},
     unless_panicked,
 };
@@ -321,35 +318,6 @@ async fn a_gap_that_was_open_at_a_restart_is_closed() {
 }
 
 #[tokio::test]
-async fn the_clock_of_a_turn_begins_anew_at_a_restart() {
-    let rig = Rig::new(limits()).await;
-    started_elsewhere(&rig, &serde_json::to_string(&begun()).unwrap()).await;
-    let mut work = rig.store.load_work(&sandbox()).await.unwrap().remove(0);
-    let running = work.running.as_mut().unwrap();
-    running.started_at = Some(Timestamp::now() - SignedDuration::from_hours(1));
-    let (limits, now) = (limits().watchdog, Instant::now());
-    let live = Live::new(work, limits, now);
-    let anew = Watchdog::new(limits, Duration::ZERO, now);
-    assert_eq!(live.turn.unwrap().watchdog, anew, "the hour may have been spent waiting for a person");
-}
-
-#[tokio::test]
-async fn each_queued_turn_has_a_wait_of_its_own() {
-    let rig = Rig::new(limits()).await;
-    let session = rig.session().await;
-    let (first, now) = (rig.post(session, "1").await, Instant::now());
-    let mut live =
-        Live::new(rig.store.load_work(&sandbox()).await.unwrap().remove(0), limits().watchdog, now);
-    let later = now + Duration::from_mins(1);
-    assert_eq!(live.block(now).map(|blocked| (blocked.turn, blocked.since)), Some((first, now)));
-    assert_eq!(live.block(later).unwrap().since, now);
-    rig.store.request_cancel(session, Cancel::Oldest).await.unwrap();
-    let second = rig.post(session, "2").await;
-    live.work = rig.store.load_work(&sandbox()).await.unwrap().remove(0);
-    assert_eq!(live.block(later).map(|blocked| (blocked.turn, blocked.since)), Some((second, later)));
-}
-
-#[tokio::test]
 async fn a_panic_ends_the_owner_and_not_its_runner() {
     let panics = async { panic!("a defect") };
     assert!(matches!(unless_panicked::<()>(panics).await, Err(OwnerError::Panicked)));
@@ -411,5 +379,5 @@ async fn the_cursor_never_moves_without_the_state_of_every_session() {
     let work = rig.store.load_work(&sandbox()).await.unwrap();
     let work = work.iter().find(|work| work.id == first).unwrap();
     let stored: SessionTranslator = serde_json::from_str(work.translator.as_deref().unwrap()).unwrap();
-    assert_eq!(Some(&stored), owner.live[&first].translator.as_ref());
+    assert_eq!(Some(&stored), owner.sessions[&first].translator());
 }

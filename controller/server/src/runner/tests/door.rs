@@ -303,7 +303,11 @@ fn plain_answer(shared: &Shared, call: &str, body: &Value) -> Response {
             )
         }
         ["GET", "session", _, "message"] => Json(Value::from(inner.messages.clone())).into_response(),
-        ["GET", "permission" | "question"] => Json(json!([])).into_response(),
+        ["GET", "berth", "turns"] => {
+            Json(json!({ "activity": "idle", "sessions": [], "omitted": 0 })).into_response()
+        }
+        ["GET", "global", "health"] => Json(json!({ "healthy": true, "version": "1.18.33" })).into_response(),
+        ["GET", "permission" | "question" | "file"] => Json(json!([])).into_response(),
         ["POST", "session", _, "prompt_async"] => StatusCode::NO_CONTENT.into_response(),
         _ => Json(json!(true)).into_response(),
     }

@@ -1,0 +1,131 @@
+//! What the link tells, handed on to the sandbox's state and the sessions, and the reading of state after a gap.
+
+use berth_opencode::{Event, GlobalEvent, Snapshot};
+use uuid::Uuid;
+
+use super::{
+    super::{
+        calls,
+        link::LinkEvent,
+        sandbox::{News, SandboxInput},
+        session::Input,
+    },
+    Owner, OwnerError,
+};
+use crate::http::error_chain;
+
+impl Owner {
+    /// Takes one event of the link.
+    pub(in super::super) async fn take_event(&mut self, event: LinkEvent) -> Result<(), OwnerError> {
+        match event {
+            LinkEvent::Opened(state) => {
+                let epoch = state.epoch.clone();
+                self.cursor = Some(berth_wire::door::Cursor { epoch, seq: state.seq });
+                self.tell(&SandboxInput::Opened(&state)).await?;
+                self.read_states().await?;
+            }
+            LinkEvent::Connected => self.tell(&SandboxInput::Connected).await?,
+            LinkEvent::Lost => self.tell(&SandboxInput::Lost).await?,
+            LinkEvent::TakenOver => return Err(OwnerError::TakenOver),
+            LinkEvent::Item(item) => {
+                if item.cursor.is_some() {
+                    self.cursor.clone_from(&item.cursor);
+                }
+                match &item.event.event {
+                    Event::Door(event) => self.tell(&SandboxInput::Door(event)).await?,
+                    _ => self.translate(&item.event).await?,
+                }
+            }
+        }
+        self.finish().await
+    }
+
+    /// Tells the sandbox what happened, and the sessions what that means for them.
+    async fn tell(&mut self, input: &SandboxInput<'_>) -> Result<(), OwnerError> {
+        for news in self.sandbox.take(input) {
+            match news {
+                News::Open { booted } => self.feed_all(|| Input::Open { booted }).await?,
+                News::Lost => self.feed_all(|| Input::Lost).await?,
+                News::BootEnded(detail) => self.end_boot(&detail).await?,
+                News::Foreign(root) => self.tell_foreign(&root).await?,
+                News::Gap => {
+                    tracing::info!(
+                        namespace = self.key.namespace,
+                        sandbox = self.key.name,
+                        "events were missed"
+                    );
+                    self.feed_all(|| Input::Gap).await?;
+                    self.read_again().await?;
+                }
+                News::ToolsKilled(count) => {
+                    let (namespace, sandbox) = (&self.key.namespace, &self.key.name);
+                    tracing::warn!(namespace, sandbox, count, "tools were killed for memory");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_boot(&mut self, detail: &str) -> Result<(), OwnerError> {
+        self.sizes.clear();
+        let sessions: Vec<Uuid> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            self.feed(session, Input::BootEnded(detail)).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell_foreign(&mut self, root: &str) -> Result<(), OwnerError> {
+        let found = self.sessions.iter().find(|(_, session)| session.root() == Some(root));
+        let Some(id) = found.map(|(&id, _)| id) else { return Ok(()) };
+        self.feed(id, Input::Foreign).await
+    }
+
+    /// Gives an event of opencode's to the sessions that it concerns.
+    async fn translate(&mut self, event: &GlobalEvent) -> Result<(), OwnerError> {
+        let sessions: Vec<(Uuid, bool)> =
+            self.sessions.iter().map(|(&id, session)| (id, session.concerns(event))).collect();
+        for (session, concerned) in sessions {
+            if concerned {
+                self.feed(session, Input::Event(event)).await?;
+                self.size_model(session).await?;
+            } else {
+                self.feed(session, Input::Alive).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the door which run of opencode it serves where that is not sure, then reads each session's state. Inline, so
+    /// that no event is applied in between. What fails is tried again at the next tick.
+    pub(super) async fn read_again(&mut self) -> Result<(), OwnerError> {
+        if self.sandbox.is_unsure() && !self.sessions.is_empty() {
+            match calls::bounded(self.client.door_state()).await {
+                Ok(state) => Box::pin(self.tell(&SandboxInput::State(&state))).await?,
+                Err(error) => {
+                    tracing::debug!(error = error_chain(&error), "door state could not be read");
+                    return Ok(());
+                }
+            }
+        }
+        self.read_states().await
+    }
+
+    /// Reads the state of the sessions that may have missed something, all at once, each within a bound.
+    async fn read_states(&mut self) -> Result<(), OwnerError> {
+        let mut reads = Vec::new();
+        for (&id, session) in self.sessions.iter().filter(|(_, session)| session.wants_snapshot()) {
+            let (target, prompt) = (self.target(session), session.prompt().map(str::to_owned));
+            let read = calls::snapshot(target, prompt);
+            reads.push(async move { (id, read.await) });
+        }
+        if !reads.is_empty() {
+            self.flush().await?;
+        }
+        let read: Vec<(Uuid, Result<Snapshot, _>)> = futures_util::future::join_all(reads).await;
+        for (session, snapshot) in read {
+            self.feed(session, Input::Snapshot(snapshot.map(Box::new))).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Deadlines: each turn comes to an end, whatever opencode does or does not. Looked at each tick. Pure.
+
+use std::time::Duration;
+
+use berth_opencode::TurnPhase;
+use berth_wire::turn::{TurnError, TurnErrorReason, TurnOutcome};
+use tokio::time::Instant;
+
+use super::{Moment, Obstacle, Output, Session, Stage, error};
+use crate::store::Change;
+
+/// Pause between two looks at a turn whose end is in doubt.
+const DOUBT: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Looks at every deadline, and tries again what failed before.
+    pub(super) fn tick(&mut self, at: &Moment, out: &mut Vec<Output>) {
+        self.check_turn(at, out);
+        self.store_active(out);
+        self.expire_asks(at, out);
+        self.check_blocked(at, out);
+        self.check_doubt(at);
+        self.look_if_in_doubt(at, out);
+    }
+
+    pub(super) fn note_alive(&mut self, at: &Moment) {
+        if let Some(turn) = self.turn_mut() {
+            turn.watchdog.alive(at.now);
+        }
+    }
+
+    pub(super) fn note_booted(&mut self, at: &Moment) {
+        if let Some(turn) = self.turn_mut() {
+            turn.watchdog.booted(at.now);
+        }
+    }
+
+    /// A turn must not go on for ever; where it is to end, opencode must end it.
+    fn check_turn(&mut self, at: &Moment, out: &mut Vec<Output>) {
+        let (Stage::Running(turn), Some(translator)) = (&mut self.stage, &mut self.translator) else {
+            return;
+        };
+        if translator.abort_wanted() {
+            return self.check_stop(at, out);
+        }
+        if turn.delivery.doubt.is_some() && translator.phase() == TurnPhase::Admitted {
+            return self.check_hand_over(at, out);
+        }
+        let Some(seen) = translator.observe() else { return };
+        let Some(error) = turn.watchdog.check(&seen, at.now, at.clock) else { return };
+        tracing::warn!(session_id = %self.id, turn_id = %turn.id, reason = ?error.reason, "turn must not go on");
+        if seen.started {
+            translator.request_abort(error);
+            self.changed = true;
+        } else {
+            self.fail_turn(error, at, out);
+        }
+    }
+
+    /// So that the wall clock goes on where it stood when somebody takes over.
+    fn store_active(&mut self, out: &mut Vec<Output>) {
+        let Some(turn) = self.turn_mut() else { return };
+        let turn_id = turn.id;
+        let change = turn.active_to_store().map(|active| Change::TurnActive { turn_id, active });
+        out.extend(change.map(Output::Change));
+    }
+
+    /// An abort must have its effect.
+    fn check_stop(&mut self, at: &Moment, out: &mut Vec<Output>) {
+        let limit = self.limits.stop;
+        let (Stage::Running(turn), Some(translator)) = (&mut self.stage, &self.translator) else { return };
+        let since = *turn.unwanted_since.get_or_insert(at.now);
+        if at.now.saturating_duration_since(since) >= limit {
+            let error = translator.verdict().unwrap_or_else(|| not_stopped(limit));
+            self.fail_turn(error, at, out);
+        }
+    }
+
+    /// A prompt that cannot be sent fails after a while: soon where the sandbox is away, and after as long as a turn may
+    /// take where somebody else's turn runs in the session.
+    fn check_blocked(&mut self, at: &Moment, out: &mut Vec<Output>) {
+        let queued = self.work.queued.as_ref().map(|turn| turn.id);
+        let Some(blocked) = self.blocked.as_ref().filter(|blocked| Some(blocked.turn) == queued) else {
+            return;
+        };
+        let why = blocked.why.clone().unwrap_or_else(|| Obstacle {
+            reason: TurnErrorReason::SandboxUnavailable,
+            message: "the sandbox could not be reached".to_owned(),
+        });
+        let limit = match why.reason {
+            TurnErrorReason::SessionBusy => self.limits.watchdog.turn.max(self.limits.unreachable),
+            _ => self.limits.unreachable,
+        };
+        let waited = at.now.saturating_duration_since(blocked.since);
+        if !matches!(self.stage, Stage::Rest) || waited < limit {
+            return;
+        }
+        let advice = match why.reason {
+            TurnErrorReason::SessionBusy => "wait for its end or abort it",
+            _ => "see the sandbox's state",
+        };
+        let seconds = limit.as_secs();
+        let message = format!("{}; gave up after {seconds} s: {advice}, then send again", why.message);
+        self.end_blocked(TurnOutcome::failed(why.reason, message), out);
+    }
+
+    /// Where nothing proves the turn's end, or an abort has no visible effect, opencode is asked.
+    fn check_doubt(&mut self, at: &Moment) {
+        let (Stage::Running(turn), Some(translator)) = (&self.stage, &self.translator) else { return };
+        let past = |since: Option<Instant>| {
+            since.is_some_and(|since| at.now.saturating_duration_since(since) >= DOUBT)
+        };
+        let unheard = translator.phase() == TurnPhase::Started && past(turn.unwanted_since);
+        let recent = self.reconciled_at.is_some() && !past(self.reconciled_at);
+        self.reconcile |= (translator.in_doubt() || unheard) && !recent;
+    }
+
+    fn expire_asks(&mut self, at: &Moment, out: &mut Vec<Output>) {
+        for (id, settlement) in self.asking.expired(at.clock) {
+            self.tell(id, settlement, out);
+        }
+    }
+}
+
+fn not_stopped(limit: Duration) -> TurnError {
+    let seconds = limit.as_secs();
+    let message = format!(
+        "opencode did not end the turn within {seconds} s after it was told to, and may still work on it: the next \
+         prompt waits until it does not"
+    );
+    error(TurnErrorReason::OpencodeError, message)
+}

@@ -1,0 +1,767 @@
+//! Every transition of a session, by table: from a stage, what happens, what is done about it, and where that leads.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_opencode::{ClientError, Ensured, EnsuredHow, GlobalEvent, Snapshot, model::SessionInfo};
+use berth_wire::{
+    api::{PermissionDecision, PromptPart},
+    event::EventPayload,
+    problem::{Problem, ProblemType},
+    turn::TurnErrorReason as R,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Input, Moment, Output, Session, Stage};
+use crate::{
+    config::Limits,
+    runner::calls::{CallResult, Look, PrepareError, Request},
+    store::{Answer, Change, OpenAsk, OpenTurn, SessionWork, TurnOptions},
+};
+
+const SESSION: Uuid = Uuid::from_u128(1);
+const FIRST: Uuid = Uuid::from_u128(11);
+const SECOND: Uuid = Uuid::from_u128(12);
+
+/// A session, the clock of its test, and what its last step decided, in words.
+struct Bench {
+    session: Session,
+    work: SessionWork,
+    at: Moment,
+    did: Vec<String>,
+}
+
+fn turn(id: Uuid) -> OpenTurn {
+    OpenTurn {
+        id,
+        prompt: vec![PromptPart::text("go")],
+        message_id: None,
+        cancel_requested: false,
+        started_at: None,
+        options: TurnOptions::default(),
+        active: Duration::ZERO,
+    }
+}
+
+fn work() -> SessionWork {
+    SessionWork {
+        id: SESSION,
+        directory: "/work".to_owned(),
+        title: None,
+        opencode_session_id: None,
+        translator: None,
+        deleted: false,
+        running: None,
+        queued: None,
+        asks: Vec::new(),
+        rules: Vec::new(),
+    }
+}
+
+fn message_id() -> String {
+    "msg_1".to_owned()
+}
+
+fn event(kind: &str, mut properties: Value) -> GlobalEvent {
+    properties["sessionID"] = json!("ses_1");
+    let payload = json!({ "type": kind, "properties": properties });
+    GlobalEvent::from_value(json!({ "directory": "/work", "payload": payload })).expect("an event")
+}
+
+fn status(kind: &str) -> GlobalEvent {
+    event("session.status", json!({ "status": { "type": kind } }))
+}
+
+fn prompt_stored() -> GlobalEvent {
+    let info = json!({ "id": "msg_1", "sessionID": "ses_1", "role": "user", "time": { "created": 1 } });
+    event("message.updated", json!({ "info": info }))
+}
+
+fn answer(time: Value, more: &Value) -> GlobalEvent {
+    let mut info = json!({ "id": "msg_2", "sessionID": "ses_1", "role": "assistant", "parentID": "msg_1" });
+    info["time"] = time;
+    for (name, value) in more.as_object().into_iter().flatten() {
+        info[name.as_str()] = value.clone();
+    }
+    event("message.updated", json!({ "info": info }))
+}
+
+fn asked() -> GlobalEvent {
+    let tool = json!({ "messageID": "msg_2", "callID": "call_1" });
+    event(
+        "permission.asked",
+        json!({ "id": "per_1", "permission": "bash", "patterns": ["ls"], "metadata": {}, "always": [], "tool": tool }),
+    )
+}
+
+fn prepared(id: &str, how: EnsuredHow) -> CallResult {
+    let session: SessionInfo =
+        serde_json::from_value(json!({ "id": id, "directory": "/work" })).expect("a session");
+    CallResult::Prepared(Ok(Ensured { session, how }))
+}
+
+fn unprepared(error: impl Into<PrepareError>) -> CallResult {
+    CallResult::Prepared(Err(error.into()))
+}
+
+fn late() -> ClientError {
+    ClientError::Timeout { limit: Duration::from_secs(1) }
+}
+
+fn refused(status: u16, name: &str) -> ClientError {
+    ClientError::Status { status, name: name.to_owned(), message: String::new() }
+}
+
+fn gated() -> ClientError {
+    ClientError::Gated(Box::new(Problem::new(ProblemType::Gated, "a snapshot")))
+}
+
+/// What is done, in a word or three.
+fn words(output: &Output) -> String {
+    match output {
+        Output::Call(_, request) => match request {
+            Request::Prepare(_) => "prepare".to_owned(),
+            Request::Post(_) => "post".to_owned(),
+            Request::Look { .. } => "look".to_owned(),
+            Request::Abort => "abort".to_owned(),
+            Request::Reply(id, reply) => format!("reply {id} {reply:?}"),
+            Request::Delete => "delete".to_owned(),
+        },
+        Output::Begin(beginning) => format!("begin {}", beginning.turn.id.as_u128()),
+        Output::Reread => "reread".to_owned(),
+        Output::Remove => "remove".to_owned(),
+        Output::Change(change) => match change {
+            Change::OpencodeSession { id } => format!("session {id}"),
+            Change::TurnActive { active, .. } => format!("active {}", active.as_secs()),
+            Change::AskOpened { id, .. } => format!("ask {id}"),
+            Change::AskResolved { id } => format!("asked {id}"),
+            // Its end is in the log too.
+            _ => String::new(),
+        },
+        Output::Log(event) => match &event.payload {
+            EventPayload::TurnEnded(outcome) => match &outcome.error {
+                Some(error) => format!("{:?} {:?}", outcome.state, error.reason),
+                None => format!("{:?}", outcome.state),
+            },
+            EventPayload::SessionReset(_) => "reset".to_owned(),
+            _ => String::new(),
+        },
+    }
+}
+
+impl Bench {
+    fn new(work: SessionWork) -> Self {
+        let at = Moment { now: Instant::now(), clock: Timestamp::UNIX_EPOCH, open: true };
+        let limits = Arc::new(Limits::default());
+        let session = Session::new(work.clone(), &limits, message_id, at.now);
+        Self { session, work, at, did: Vec::new() }
+    }
+
+    fn step(mut self, input: Input<'_>) -> Self {
+        let outputs = self.session.step(input, &self.at);
+        self.did = outputs.iter().map(words).filter(|words| !words.is_empty()).collect();
+        self
+    }
+
+    fn rows(mut self, change: impl FnOnce(&mut SessionWork)) -> Self {
+        change(&mut self.work);
+        let rows = Box::new(self.work.clone());
+        self.step(Input::Rows(Some(rows)))
+    }
+
+    fn hear(self, event: &GlobalEvent) -> Self {
+        self.step(Input::Event(event))
+    }
+
+    fn done(self, result: CallResult) -> Self {
+        let turn = self.session.turn_id();
+        self.step(Input::Done(turn, result))
+    }
+
+    fn wait(mut self, time: Duration) -> Self {
+        self.at.now += time;
+        self.at.clock += time;
+        self
+    }
+
+    fn tick_after(self, time: Duration) -> Self {
+        self.wait(time).step(Input::Tick)
+    }
+
+    fn open(mut self, open: bool) -> Self {
+        self.at.open = open;
+        self
+    }
+
+    fn snapshot(self) -> Self {
+        self.step(Input::Snapshot(Ok(Box::default())))
+    }
+
+    fn stage(&self) -> &'static str {
+        match self.session.stage {
+            Stage::Rest => "rest",
+            Stage::Preparing => "preparing",
+            Stage::Starting(_) => "starting",
+            Stage::Running(_) => "running",
+            Stage::Deleting => "deleting",
+        }
+    }
+
+    // Stages, each reached as it is in life.
+
+    fn rest() -> Self {
+        Self::new(work()).rows(|_| {})
+    }
+
+    fn preparing() -> Self {
+        Self::rest().rows(|work| work.queued = Some(turn(FIRST)))
+    }
+
+    fn starting() -> Self {
+        Self::preparing().done(prepared("ses_1", EnsuredHow::Created))
+    }
+
+    /// The prompt is on its way.
+    fn posting() -> Self {
+        let mut bench = Self::starting().step(Input::Begun(true));
+        bench.work.opencode_session_id = Some("ses_1".to_owned());
+        bench.rows(|work| {
+            let queued = work.queued.take();
+            work.running = queued.map(|turn| OpenTurn { message_id: Some("msg_1".to_owned()), ..turn });
+        })
+    }
+
+    fn admitted() -> Self {
+        Self::posting().done(CallResult::Posted(Ok(())))
+    }
+
+    /// It broke: nobody knows whether the prompt arrived.
+    fn doubtful() -> Self {
+        Self::posting().done(CallResult::Posted(Err(late())))
+    }
+
+    fn looking() -> Self {
+        Self::doubtful().step(Input::Tick)
+    }
+
+    fn started() -> Self {
+        Self::admitted().hear(&prompt_stored()).hear(&status("busy"))
+    }
+
+    fn answering() -> Self {
+        Self::started().hear(&answer(json!({ "created": 2 }), &json!({})))
+    }
+
+    fn asking() -> Self {
+        Self::answering().hear(&asked())
+    }
+
+    fn cancelled(self) -> Self {
+        self.rows(|work| work.running.as_mut().expect("it runs").cancel_requested = true)
+    }
+
+    fn finished() -> Self {
+        let done = answer(json!({ "created": 2, "completed": 3 }), &json!({ "finish": "stop" }));
+        Self::answering().hear(&done).hear(&status("idle"))
+    }
+
+    /// A turn ended badly; another one waits.
+    fn after_a_failure() -> Self {
+        Self::answering().step(Input::BootEnded("killed")).rows(|work| {
+            work.running = None;
+            work.queued = Some(turn(SECOND));
+        })
+    }
+
+    fn deleting() -> Self {
+        Self::rest().rows(|work| {
+            work.opencode_session_id = Some("ses_1".to_owned());
+            work.deleted = true;
+        })
+    }
+}
+
+const SECOND_LONG: Duration = Duration::from_secs(1);
+
+/// One line of the table: where, what happens, what is done, where that leads.
+type Line = (&'static str, Bench, &'static [&'static str], &'static str);
+
+fn check(lines: Vec<Line>) {
+    for (name, bench, did, stage) in lines {
+        assert_eq!(bench.did, did, "{name}");
+        assert_eq!(bench.stage(), stage, "{name}");
+    }
+}
+
+#[test]
+fn a_queued_turn_is_started_when_nothing_stands_in_the_way() {
+    let queued = |work: &mut SessionWork| work.queued = Some(turn(FIRST));
+    let closed = || Bench::rest().open(false).rows(queued);
+    check(vec![
+        ("nothing is wanted", Bench::rest(), &[] as &[_], "rest"),
+        ("first of all opencode is looked at", Bench::preparing(), &["prepare"], "preparing"),
+        ("the sandbox is away", closed(), &[], "rest"),
+        ("it comes back", closed().open(true).step(Input::Open { booted: true }), &["prepare"], "preparing"),
+        (
+            "it stays away",
+            closed().tick_after(Duration::from_mins(2)),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
+        ("all is well", Bench::starting(), &["session ses_1", "begin 11"], "starting"),
+        (
+            "it is written that it runs",
+            Bench::starting().step(Input::Begun(true)),
+            &["post", "reread"],
+            "running",
+        ),
+        ("it was cancelled meanwhile", Bench::starting().step(Input::Begun(false)), &["reread"], "rest"),
+        (
+            "the session is deleted meanwhile",
+            Bench::preparing().rows(|work| work.deleted = true).done(prepared("ses_1", EnsuredHow::Created)),
+            &["session ses_1", "delete"],
+            "deleting",
+        ),
+        (
+            "the turn after a good one, of which nobody told anything",
+            Bench::finished().rows(|work| work.queued = Some(turn(SECOND))),
+            &["begin 12"],
+            "starting",
+        ),
+        (
+            "the turn after a good one, where somebody else's came between",
+            Bench::finished().step(Input::Foreign).rows(|work| work.queued = Some(turn(SECOND))),
+            &["prepare"],
+            "preparing",
+        ),
+        (
+            "the turn after a good one, where the subscription broke",
+            Bench::finished().step(Input::Lost).rows(|work| work.queued = Some(turn(SECOND))),
+            &["prepare"],
+            "preparing",
+        ),
+        ("the turn after a failure waits a moment", Bench::after_a_failure(), &[], "rest"),
+        (
+            "then opencode is looked at",
+            Bench::after_a_failure().tick_after(Duration::from_millis(250)),
+            &["prepare"],
+            "preparing",
+        ),
+        (
+            "opencode lost the session",
+            Bench::after_a_failure().tick_after(SECOND_LONG).done(prepared("ses_2", EnsuredHow::Created)),
+            &["session ses_2", "reset", "begin 12"],
+            "starting",
+        ),
+    ]);
+}
+
+#[test]
+fn what_keeps_a_turn_from_being_started_has_its_reason() {
+    let fails = |error: PrepareError| Bench::preparing().done(unprepared(error));
+    let busy = || fails(PrepareError::Busy);
+    check(vec![
+        ("opencode does not answer", fails(late().into()), &[] as &[_], "rest"),
+        ("a moment later", fails(late().into()).tick_after(SECOND_LONG), &["prepare"], "preparing"),
+        (
+            "for too long",
+            fails(late().into()).tick_after(Duration::from_mins(2)),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
+        ("somebody else's turn runs", busy(), &[], "rest"),
+        ("it is waited for", busy().tick_after(Duration::from_mins(2)), &["prepare"], "preparing"),
+        (
+            "for as long as a turn may take",
+            busy().tick_after(Duration::from_mins(15)),
+            &["Failed SessionBusy", "reread"],
+            "rest",
+        ),
+        (
+            "another program answers",
+            fails(ClientError::UnsupportedVersion { seen: "version 2.0.0".to_owned() }.into()),
+            &["Failed UnsupportedVersion", "reread"],
+            "rest",
+        ),
+        (
+            "the directory's configuration is broken",
+            fails(refused(400, "ConfigJsonError").into()),
+            &["Failed DirectoryUnusable", "reread"],
+            "rest",
+        ),
+        (
+            "the password is wrong",
+            fails(ClientError::Unauthorized.into()),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
+fn a_prompt_is_handed_over_once_and_again_only_where_nothing_was_begun() {
+    let posted = |error| Bench::posting().done(CallResult::Posted(Err(error)));
+    let looked = |look| Bench::looking().done(CallResult::Looked(Ok(look)));
+    check(vec![
+        ("it was taken", Bench::admitted(), &[] as &[_], "running"),
+        (
+            "opencode refuses it",
+            posted(refused(400, "BadRequest")),
+            &["Failed PromptRejected", "reread"],
+            "rest",
+        ),
+        (
+            "the directory's configuration was broken meanwhile",
+            posted(refused(400, "ConfigInvalidError")),
+            &["Failed DirectoryUnusable", "reread"],
+            "rest",
+        ),
+        ("opencode stumbles over it", posted(refused(500, "UnknownError")), &[], "running"),
+        (
+            "an answer that says nothing",
+            posted(ClientError::UnexpectedBody { seen: "a web page".to_owned() }),
+            &[],
+            "running",
+        ),
+        ("the call broke", Bench::doubtful(), &[], "running"),
+        ("what came of it is looked up", Bench::looking(), &["look"], "running"),
+        ("nothing", looked(Look::Nothing), &["post"], "running"),
+        ("it is worked on", looked(Look::Working), &[], "running"),
+        (
+            "not before the subscription stands",
+            Bench::doubtful().open(false).step(Input::Tick),
+            &[],
+            "running",
+        ),
+        (
+            "it began after all",
+            Bench::doubtful().hear(&prompt_stored()).hear(&status("busy")).step(Input::Tick),
+            &[],
+            "running",
+        ),
+        (
+            "the gate is closed for an hour",
+            posted(gated()).wait(Duration::from_mins(1)).step(Input::Tick),
+            &["look"],
+            "running",
+        ),
+        (
+            "it does not get through",
+            Bench::looking().done(CallResult::Looked(Err(late()))).tick_after(Duration::from_mins(1)),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
+fn a_prompt_that_opencode_has_not_begun_is_sent_again() {
+    let rebooted = || {
+        let ended = Bench::admitted().open(false).step(Input::BootEnded("killed"));
+        ended.open(true).step(Input::Open { booted: true })
+    };
+    let swallowed = || (0..3).fold(Bench::started().hear(&status("idle")), |bench, _| bench.snapshot());
+    check(vec![
+        ("opencode died before it began", rebooted(), &["look"] as &[_], "running"),
+        (
+            "it is sent to the next run",
+            rebooted().done(CallResult::Looked(Ok(Look::Nothing))),
+            &["post"],
+            "running",
+        ),
+        (
+            "it had begun, and nobody saw it",
+            rebooted().done(CallResult::Looked(Ok(Look::Answered))),
+            &["Failed OpencodeExited", "reread"],
+            "rest",
+        ),
+        ("opencode passed it over", swallowed(), &["look"], "running"),
+        ("it is sent again", swallowed().done(CallResult::Looked(Ok(Look::Nothing))), &["post"], "running"),
+        (
+            "and passed over again",
+            (0..3).fold(
+                swallowed()
+                    .done(CallResult::Looked(Ok(Look::Nothing)))
+                    .done(CallResult::Posted(Ok(())))
+                    .hear(&status("busy"))
+                    .hear(&status("idle")),
+                |bench, _| bench.snapshot(),
+            ),
+            &["Failed PromptSwallowed", "reread"],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
+fn a_turn_ends_once_for_its_reason() {
+    let minutes = Duration::from_mins;
+    check(vec![
+        ("by itself", Bench::finished(), &["Succeeded", "reread"] as &[_], "rest"),
+        (
+            "with opencode",
+            Bench::answering().step(Input::BootEnded("killed")),
+            &["Failed OpencodeExited", "reread"],
+            "rest",
+        ),
+        (
+            "it never began",
+            Bench::admitted().tick_after(minutes(1)),
+            &["Failed NotStarted", "reread"],
+            "rest",
+        ),
+        ("its time is up", Bench::answering().tick_after(minutes(15)), &["active 900", "abort"], "running"),
+        (
+            "its prompt was removed",
+            Bench::answering().hear(&event("message.removed", json!({ "messageID": "msg_1" }))),
+            &["abort"],
+            "running",
+        ),
+        (
+            "the abort has no effect",
+            Bench::answering()
+                .tick_after(minutes(15))
+                .tick_after(SECOND_LONG)
+                .done(CallResult::Aborted(Ok(())))
+                .tick_after(minutes(1)),
+            &["Failed DeadlineExceeded", "reread"],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
+fn a_cancel_ends_a_turn_wherever_it_stands() {
+    let aborted = || {
+        let error = json!({ "error": { "name": "MessageAbortedError", "data": {} } });
+        answer(json!({ "created": 2, "completed": 3 }), &error)
+    };
+    let minute = Duration::from_mins(1);
+    check(vec![
+        ("not begun: an abort would be lost", Bench::admitted().cancelled(), &[] as &[_], "running"),
+        (
+            "it begins",
+            Bench::admitted().cancelled().hear(&prompt_stored()).hear(&status("busy")),
+            &["abort"],
+            "running",
+        ),
+        ("begun", Bench::started().cancelled(), &["abort"], "running"),
+        ("asked for again", Bench::started().cancelled().cancelled(), &[], "running"),
+        (
+            "the abort did not arrive",
+            Bench::started().cancelled().done(CallResult::Aborted(Err(late()))),
+            &["abort"],
+            "running",
+        ),
+        (
+            "it had its effect, but is not answered",
+            Bench::answering().cancelled().hear(&aborted()).hear(&status("idle")),
+            &[],
+            "running",
+        ),
+        (
+            "it is answered",
+            Bench::answering()
+                .cancelled()
+                .hear(&aborted())
+                .hear(&status("idle"))
+                .done(CallResult::Aborted(Ok(()))),
+            &["Cancelled", "reread"],
+            "rest",
+        ),
+        (
+            "opencode goes on",
+            Bench::answering()
+                .cancelled()
+                .step(Input::Tick)
+                .done(CallResult::Aborted(Ok(())))
+                .tick_after(minute),
+            &["Failed OpencodeError", "reread"],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
+fn a_cancel_ends_a_turn_of_which_nothing_is_known() {
+    let minute = Duration::from_mins(1);
+    check(vec![
+        (
+            "the prompt may not have arrived: it is not sent again",
+            Bench::looking().cancelled().step(Input::Tick).done(CallResult::Looked(Ok(Look::Nothing))),
+            &[] as &[_],
+            "running",
+        ),
+        (
+            "it did not",
+            Bench::looking()
+                .cancelled()
+                .step(Input::Tick)
+                .wait(minute / 4)
+                .done(CallResult::Looked(Ok(Look::Nothing))),
+            &["Cancelled", "reread"],
+            "rest",
+        ),
+        ("waiting for a person", Bench::asking().cancelled(), &["abort"], "running"),
+        (
+            "the session is deleted",
+            Bench::answering().rows(|work| work.deleted = true),
+            &["abort"],
+            "running",
+        ),
+        (
+            "an abort that is on its way holds the next turn back",
+            Bench::started()
+                .cancelled()
+                .step(Input::BootEnded("killed"))
+                .rows(|work| work.queued = Some(turn(SECOND)))
+                .tick_after(minute),
+            &[],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
+fn an_ask_is_answered_once_by_a_person_or_by_its_deadline() {
+    let decide = |work: &mut SessionWork| {
+        work.asks = vec![OpenAsk {
+            id: "per_1".to_owned(),
+            request: EventPayload::TurnStarted(berth_wire::event::TurnStarted { prompt: vec![] }),
+            expires_at: Timestamp::MAX,
+            answer: Some(Answer::Permission { decision: PermissionDecision::Once, message: None }),
+        }];
+    };
+    let quarter = Duration::from_mins(15);
+    let (once, reject) =
+        (&["reply per_1 Permission(Once, None)"] as &[_], &["reply per_1 Permission(Reject, None)"] as &[_]);
+    let told = |result| Bench::asking().rows(decide).done(CallResult::Replied("per_1".to_owned(), result));
+    check(vec![
+        ("asked", Bench::asking(), &["ask per_1"] as &[_], "running"),
+        ("a person answers", Bench::asking().rows(decide), once, "running"),
+        ("told once", Bench::asking().rows(decide).step(Input::Tick), &[], "running"),
+        ("it did not arrive", told(Err(late())), once, "running"),
+        ("opencode refuses the answer", told(Err(refused(400, "BadRequest"))), &[], "running"),
+        (
+            "the deadline is the next try",
+            told(Err(refused(400, "BadRequest"))).tick_after(quarter),
+            reject,
+            "running",
+        ),
+        ("nobody answers", Bench::asking().tick_after(quarter), reject, "running"),
+        (
+            "opencode confirms",
+            Bench::asking()
+                .rows(decide)
+                .hear(&event("permission.replied", json!({ "requestID": "per_1", "reply": "once" }))),
+            &["asked per_1"],
+            "running",
+        ),
+    ]);
+}
+
+#[test]
+fn a_session_is_deleted_and_never_tried_for_ever_in_a_broken_directory() {
+    let refuse = || CallResult::Deleted(Err(refused(400, "ConfigJsonError")));
+    let away = || CallResult::Deleted(Err(late()));
+    check(vec![
+        (
+            "opencode knows nothing of it",
+            Bench::rest().rows(|work| work.deleted = true),
+            &["remove"] as &[_],
+            "deleting",
+        ),
+        ("opencode has it", Bench::deleting(), &["delete"], "deleting"),
+        ("it is gone there", Bench::deleting().done(CallResult::Deleted(Ok(()))), &["remove"], "deleting"),
+        ("it could not be deleted", Bench::deleting().done(away()), &[], "rest"),
+        ("soon after", Bench::deleting().done(away()).tick_after(SECOND_LONG), &["delete"], "deleting"),
+    ]);
+    let mut pauses = Vec::new();
+    let mut bench = Bench::deleting();
+    while bench.did != ["remove"] {
+        bench = bench.done(refuse());
+        let Some(due) = bench.session.due() else { break };
+        let pause = due - bench.at.now;
+        pauses.push(pause.as_secs());
+        bench = bench.tick_after(pause);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256], "then ours goes without opencode's");
+    let (bench, mut longest) = (Bench::deleting(), 0);
+    (0..20).fold(bench, |bench, _| {
+        let bench = bench.done(away());
+        let pause = bench.session.due().expect("it is tried again") - bench.at.now;
+        longest = longest.max(pause.as_secs());
+        bench.tick_after(pause)
+    });
+    assert_eq!(longest, 300, "a sandbox that is away is waited for");
+}
+
+#[test]
+fn a_running_turn_is_resumed_with_what_was_used_of_its_time() {
+    let resumed = |active| {
+        let (work, state) = (Bench::answering().work, Bench::answering().session.state_to_save());
+        let running = work.running.clone().map(|turn| OpenTurn { active, ..turn });
+        Bench::new(SessionWork { running, translator: state, ..work })
+    };
+    check(vec![
+        (
+            "a minute is left",
+            resumed(Duration::from_mins(14)).rows(|_| {}).tick_after(Duration::from_secs(59)),
+            &["active 899"] as &[_],
+            "running",
+        ),
+        (
+            "it is used up",
+            resumed(Duration::from_mins(14)).rows(|_| {}).tick_after(Duration::from_mins(1)),
+            &["active 900", "abort"],
+            "running",
+        ),
+    ]);
+    let lost = || {
+        let work = Bench::answering().work;
+        Bench::new(SessionWork { translator: Some("{}".to_owned()), ..work.clone() }).rows(|_| {})
+    };
+    check(vec![("its state is not understood", lost(), &["Failed OpencodeError", "reread"] as &[_], "rest")]);
+}
+
+#[test]
+fn each_queued_turn_has_a_wait_of_its_own() {
+    let away = Bench::rest().open(false).rows(|work| work.queued = Some(turn(FIRST)));
+    let next = away.wait(Duration::from_mins(1)).rows(|work| work.queued = Some(turn(SECOND)));
+    let next = next.tick_after(Duration::from_secs(61));
+    assert!(next.did.is_empty(), "two minutes after the first began to wait: {:?}", next.did);
+    let next = next.tick_after(Duration::from_mins(1));
+    assert_eq!(next.did, ["Failed SandboxUnavailable", "reread"]);
+}
+
+#[test]
+fn state_is_read_after_a_gap_and_until_it_is_there() {
+    let bench = Bench::answering().step(Input::Gap);
+    assert!(bench.session.wants_snapshot());
+    assert_eq!(bench.session.prompt(), Some("msg_1"));
+    let bench = bench.step(Input::Snapshot(Err(late())));
+    assert!(bench.session.wants_snapshot());
+    let bench = bench.step(Input::Snapshot(Ok(Box::new(Snapshot::default()))));
+    assert!(!bench.session.wants_snapshot());
+    assert!(!Bench::finished().step(Input::Gap).session.wants_snapshot(), "nothing runs");
+}
+
+#[test]
+fn a_session_is_let_go_when_nothing_was_to_do_for_long() {
+    let mut bench = Bench::finished().rows(|work| work.running = None);
+    assert!(bench.session.is_done() && !bench.session.is_over(bench.at.now));
+    let bench_at = bench.at.now + Limits::default().linger;
+    assert!(bench.session.is_over(bench_at));
+    let mut bench = bench.rows(|work| work.queued = Some(turn(SECOND)));
+    assert!(!bench.session.is_done() && !bench.session.is_over(bench_at));
+}
+
+#[test]
+fn reasons_are_as_the_table_says() {
+    // What is new in the table, so that a name that changes is seen.
+    let names = [R::SessionBusy, R::DirectoryUnusable, R::UnsupportedVersion, R::PromptSwallowed];
+    let names = names.map(|reason| serde_json::to_value(reason).expect("a name"));
+    assert_eq!(names, ["SessionBusy", "DirectoryUnusable", "UnsupportedVersion", "PromptSwallowed"]);
+}
