@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
+    body::Hook,
     class::Class,
     fence::{Fence, Stale, Stamp},
     gate::{Gate, GateError, Hold},
@@ -166,6 +167,9 @@ impl Call {
         self.number
     }
 }
+
+/// A read is in flight until its answer has passed, or is given up.
+impl Hook for Call {}
 
 impl Drop for Call {
     fn drop(&mut self) {

@@ -1,5 +1,5 @@
-//! Bodies on their way through the door: counted, and cut when an upload gives nothing for too long. Nothing is kept:
-//! a side that does not take bytes stops the side that gives them.
+//! Bodies on their way through the door: looked at as they pass, and cut when an upload takes too long. Nothing is
+//! kept: a side that does not take bytes stops the side that gives them.
 
 use std::{
     error::Error,
@@ -10,94 +10,82 @@ use std::{
 
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use prometheus_client::metrics::counter::Counter;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{
-    admission::Call,
-    refusal::{BodyError, DoorBody},
-};
+use crate::{Door, refusal::BodyError};
 
-/// An upload gave no byte for too long.
-#[derive(Debug, thiserror::Error)]
-#[error("the request's body stood still for {} s", .0.as_secs())]
-pub(crate) struct UploadStalled(Duration);
+/// What is done with a body as it passes. It lives as long as its body.
+pub(crate) trait Hook: Unpin {
+    /// These bytes pass.
+    fn data(&mut self, _data: &[u8]) {}
 
-impl UploadStalled {
-    /// Whether this is why an exchange failed.
-    pub(crate) fn caused(error: &(dyn Error + 'static)) -> bool {
-        std::iter::successors(Some(error), |error| (*error).source()).any(<dyn Error>::is::<Self>)
-    }
+    /// All of it has passed: called once, and not for a body that breaks or is given up.
+    fn end(&mut self) {}
 }
 
-/// A request's body.
-#[derive(Debug)]
-pub(crate) struct Upload {
-    body: Incoming,
-    received: Counter,
-    idle: Duration,
-    /// Runs while opencode wants bytes and the client gives none.
-    stall: Option<Pin<Box<Sleep>>>,
-}
-
-impl Upload {
-    /// A body that is cut after standing still for `idle`.
-    pub(crate) fn new(body: Incoming, received: Counter, idle: Duration) -> Self {
-        Self { body, received, idle, stall: None }
-    }
-}
-
-impl Body for Upload {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            self.stall = None;
-            count(&self.received, frame.as_ref());
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+impl<H: Hook> Hook for Option<H> {
+    fn data(&mut self, data: &[u8]) {
+        if let Some(hook) = self {
+            hook.data(data);
         }
-        let idle = self.idle;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(idle)));
-        ready!(stall.as_mut().poll(context));
-        Poll::Ready(Some(Err(UploadStalled(idle).into())))
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn end(&mut self) {
+        if let Some(hook) = self {
+            hook.end();
+        }
     }
 }
 
-/// An answer's body.
+impl Hook for Counter {
+    fn data(&mut self, data: &[u8]) {
+        self.inc_by(data.len() as u64);
+    }
+}
+
+/// A body with a hook.
 #[derive(Debug)]
-pub(crate) struct Download {
-    body: DoorBody,
-    sent: Counter,
+pub(crate) struct Hooked<B, H> {
+    body: B,
+    hook: H,
+    has_ended: bool,
 }
 
-impl Download {
-    /// A body whose bytes are counted.
-    pub(crate) fn new(body: DoorBody, sent: Counter) -> Self {
-        Self { body, sent }
+impl<B: Body<Data = Bytes> + Unpin, H: Hook> Hooked<B, H> {
+    /// The body, with what is done as it passes. The end of an empty one is now.
+    pub(crate) fn new(body: B, hook: H) -> Self {
+        let mut hooked = Self { body, hook, has_ended: false };
+        hooked.end_if(hooked.body.is_end_stream());
+        hooked
+    }
+
+    fn end_if(&mut self, ends: bool) {
+        if ends && !std::mem::replace(&mut self.has_ended, true) {
+            self.hook.end();
+        }
     }
 }
 
-impl Body for Download {
+impl<B: Body<Data = Bytes> + Unpin, H: Hook> Body for Hooked<B, H> {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        count(&self.sent, frame.as_ref());
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.hook.data(data);
+                }
+                let ends = self.body.is_end_stream();
+                self.end_if(ends);
+            }
+            Some(Err(_)) => {}
+            None => self.end_if(true),
+        }
         Poll::Ready(frame)
     }
 
@@ -110,21 +98,45 @@ impl Body for Download {
     }
 }
 
-/// An answer's body; its request is in flight until it has ended or is given up.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    body: DoorBody,
-    _call: Call,
+/// Why an upload was cut.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UploadCut {
+    #[error("the request's body stood still for {} s", .0.as_secs())]
+    Stalled(Duration),
+    #[error("the request's body was not whole after {} s", .0.as_secs())]
+    Slow(Duration),
 }
 
-impl InFlight {
-    /// The answer to an admitted request.
-    pub(crate) fn new(body: DoorBody, call: Call) -> Self {
-        Self { body, _call: call }
+impl UploadCut {
+    /// The cut that an exchange failed for, if it was one.
+    pub(crate) fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        std::iter::successors(Some(error), |error| (*error).source()).find_map(<dyn Error>::downcast_ref)
     }
 }
 
-impl Body for InFlight {
+/// A request's body: counted, and cut while opencode wants bytes and the client gives none for too long.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    body: Hooked<Incoming, Counter>,
+    begun: Instant,
+    /// Longest silence.
+    idle: Duration,
+    /// Longest time for all of it.
+    whole: Duration,
+    /// Runs during a silence.
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl Upload {
+    /// A body with the bounds of this door.
+    pub(crate) fn new(door: &Door, body: Incoming) -> Self {
+        let config = &door.config;
+        let body = Hooked::new(body, config.metrics.received_bytes.clone());
+        Self { body, begun: Instant::now(), idle: config.upload_idle, whole: config.upload_bound, wait: None }
+    }
+}
+
+impl Body for Upload {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -132,7 +144,15 @@ impl Body for InFlight {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.wait = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let (idle, whole, end) = (self.idle, self.whole, self.begun + self.whole);
+        let wait = self.wait.get_or_insert_with(|| Box::pin(sleep_until(end.min(Instant::now() + idle))));
+        ready!(wait.as_mut().poll(context));
+        let cut = if Instant::now() < end { UploadCut::Stalled(idle) } else { UploadCut::Slow(whole) };
+        Poll::Ready(Some(Err(cut.into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -141,13 +161,5 @@ impl Body for InFlight {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-fn count<E>(counter: &Counter, frame: Option<&Result<Frame<Bytes>, E>>) {
-    if let Some(Ok(frame)) = frame
-        && let Some(data) = frame.data_ref()
-    {
-        counter.inc_by(data.len() as u64);
     }
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     Door,
     admission::{CloseError, Pending, RaiseError, Refusal},
-    body::Upload,
+    body::{Upload, UploadCut},
     fence::Stale,
     gate::{GateError, Hold},
     refusal::{DoorBody, json, problem, refuse},
@@ -116,8 +116,7 @@ fn generation(query: &str) -> Option<u64> {
 
 /// A JSON body.
 async fn body<T: DeserializeOwned>(door: &Door, request: Request<Incoming>) -> Result<T, Response<DoorBody>> {
-    let upload =
-        Upload::new(request.into_body(), door.config.metrics.received_bytes.clone(), door.config.upload_idle);
+    let upload = Upload::new(door, request.into_body());
     let bytes =
         Limited::new(upload, BODY_MAX).collect().await.map_err(|error| unread(error.as_ref(), BODY_MAX))?;
     serde_json::from_slice(&bytes.to_bytes())
@@ -127,13 +126,18 @@ async fn body<T: DeserializeOwned>(door: &Door, request: Request<Incoming>) -> R
 /// Why a body that had to be whole is not there.
 pub(crate) fn unread(error: &(dyn std::error::Error + 'static), limit: usize) -> Response<DoorBody> {
     if error.is::<http_body_util::LengthLimitError>() {
-        let detail = format!("At most {limit} bytes.");
-        return problem(&Problem::new(ProblemType::BodyTooLarge, detail).with("limit_bytes", limit));
+        return too_large(limit);
     }
-    if crate::body::UploadStalled::caused(error) {
-        return refuse(ProblemType::RequestTimeout, "The request's body stood still for too long.");
+    if let Some(cut) = UploadCut::of(error) {
+        return refuse(ProblemType::RequestTimeout, cut.to_string());
     }
     refuse(ProblemType::InvalidBody, "The body ended too early.")
+}
+
+/// The answer to a body with more than `limit` bytes.
+pub(crate) fn too_large(limit: usize) -> Response<DoorBody> {
+    let detail = format!("At most {limit} bytes.");
+    problem(&Problem::new(ProblemType::BodyTooLarge, detail).with("limit_bytes", limit))
 }
 
 fn busy(detail: &str, calls: &[Pending]) -> Response<DoorBody> {

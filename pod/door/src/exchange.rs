@@ -3,14 +3,11 @@
 //! A connection that breaks cancels nothing in opencode (measured on opencode 1.18.33), so a call whose caller went
 //! away goes on there. The door stays with it: it counts as in flight until opencode has answered it wholly.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
+use futures_util::stream;
 use http::{Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use jiff::Timestamp;
 use tokio::{
@@ -21,13 +18,15 @@ use tokio::{
 use crate::{
     Door,
     admission::Call,
+    body::Hooked,
     broken::Question,
     mend,
     proxy::{Way, shutting_down, unanswered},
     refusal::{BodyError, DoorBody, full},
+    room::Taken,
     turns::{
         self,
-        call::{AbortCall, Answering},
+        call::{AbortCall, Answer},
     },
     upstream::Sender,
 };
@@ -40,6 +39,8 @@ const FRAMES: usize = 64;
 pub(crate) struct Exchange {
     pub(crate) sender: Sender<DoorBody>,
     pub(crate) request: Request<DoorBody>,
+    /// The room of a body that was read whole.
+    pub(crate) room: Option<Taken>,
     pub(crate) call: Call,
     pub(crate) abort: Option<AbortCall>,
     pub(crate) turn: Option<turns::call::Call>,
@@ -48,10 +49,10 @@ pub(crate) struct Exchange {
     pub(crate) directory: String,
 }
 
-type Answer = Result<Response<DoorBody>, Response<DoorBody>>;
+type Answered = Result<Response<DoorBody>, Response<DoorBody>>;
 
 /// Sends the call, and gives opencode's answer to a caller who still waits for it.
-pub(crate) async fn carry(door: &Arc<Door>, exchange: Exchange) -> Answer {
+pub(crate) async fn carry(door: &Arc<Door>, exchange: Exchange) -> Answered {
     let (caller, answer) = oneshot::channel();
     let for_task = Arc::clone(door);
     door.tracker.spawn(async move {
@@ -72,11 +73,11 @@ pub(crate) async fn carry(door: &Arc<Door>, exchange: Exchange) -> Answer {
     }
 }
 
-async fn run(door: &Door, exchange: Exchange, caller: oneshot::Sender<Answer>) {
-    let Exchange { mut sender, request, call, abort, turn, way, directory } = exchange;
+async fn run(door: &Door, exchange: Exchange, caller: oneshot::Sender<Answered>) {
+    let Exchange { mut sender, request, room, call, abort, turn, way, directory } = exchange;
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     let answer = sender.send_request(request).await;
-    drop(abort);
+    drop((abort, room));
     // Nobody hears the answer when the caller is gone.
     let answer = match answer {
         Ok(answer) => answer,
@@ -95,41 +96,29 @@ async fn run(door: &Door, exchange: Exchange, caller: oneshot::Sender<Answer>) {
         return;
     }
     let (head, body) = answer.into_parts();
-    let mut body = Answering::new(body, turn.and_then(|turn| turn.answer(head.status)));
+    let body = Hooked::new(body, turn.and_then(|turn| turn.answer(head.status)));
     if body.is_end_stream() {
-        body.frame().await;
         drop(call);
         let _ = caller.send(Ok(Response::from_parts(head, full(Bytes::new()))));
         return;
     }
-    let (frames, relayed) = mpsc::channel(FRAMES);
-    let _ = caller.send(Ok(Response::from_parts(head, Relayed(relayed).boxed_unsync())));
+    let (frames, mut relayed) = mpsc::channel(FRAMES);
+    let relayed = StreamBody::new(stream::poll_fn(move |context| relayed.poll_recv(context)));
+    let _ = caller.send(Ok(Response::from_parts(head, relayed.boxed_unsync())));
     relay(body, &frames).await;
     drop(call);
 }
 
 /// Passes the frames of an answer on for as long as somebody takes them, and reads to the end in any case.
-async fn relay(mut body: Answering<Incoming>, frames: &mpsc::Sender<Result<Frame<Bytes>, BodyError>>) {
+async fn relay(
+    mut body: Hooked<Incoming, Option<Answer>>,
+    frames: &mpsc::Sender<Result<Frame<Bytes>, BodyError>>,
+) {
     while let Some(frame) = body.frame().await {
         let failed = frame.is_err();
         let _ = frames.send(frame.map_err(Into::into)).await;
         if failed {
             return;
         }
-    }
-}
-
-/// An answer's body that the task reads.
-struct Relayed(mpsc::Receiver<Result<Frame<Bytes>, BodyError>>);
-
-impl Body for Relayed {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.0.poll_recv(context)
     }
 }

@@ -39,6 +39,7 @@ mod proof;
 mod proxy;
 mod refusal;
 mod restart;
+mod room;
 mod routes;
 mod secrets;
 mod subscription;
@@ -51,6 +52,7 @@ use guests::Guests;
 use journal::Journal;
 use mend::Mending;
 use passage::Passage;
+use room::Room;
 use turns::Turns;
 use upstream::Authorization;
 
@@ -78,6 +80,10 @@ pub struct DoorConfig {
     pub write_wait: Duration,
     /// How long an upload may give no byte before it is cut; downloads are never cut for that.
     pub upload_idle: Duration,
+    /// How long an upload may take in all: what is in flight keeps a gate from closing.
+    pub upload_bound: Duration,
+    /// Bytes of the bodies of fenced calls, which are read whole, at a time.
+    pub fenced_bytes: usize,
     /// How long a new holder of the fence waits for calls under a lower one to end.
     pub fence_wait: Duration,
     /// How long requests in flight may go on after shutdown began.
@@ -117,6 +123,8 @@ impl DoorConfig {
             guest_wait: Duration::from_secs(10),
             write_wait: Duration::from_mins(1),
             upload_idle: Duration::from_mins(1),
+            upload_bound: Duration::from_mins(10),
+            fenced_bytes: 128 * 1024 * 1024,
             fence_wait: Duration::from_secs(30),
             drain: Duration::from_secs(3),
             start_bound: Duration::from_mins(1),
@@ -138,6 +146,7 @@ struct Door {
     upstream: Authorization,
     journal: Arc<Journal>,
     admission: Arc<Admission>,
+    room: Room,
     turns: Turns,
     directories: Directories,
     mending: Mending,
@@ -163,6 +172,7 @@ pub async fn run(
         guests: Arc::default(),
         upstream: Authorization::new(&config.secrets),
         admission: Arc::new(Admission::new(Arc::clone(&journal))),
+        room: Room::new(config.fenced_bytes, config.metrics.fenced_bytes.clone()),
         journal,
         turns: Turns::new(config.start_bound, config.metrics.turns.clone()),
         directories: Directories::default(),

@@ -30,6 +30,8 @@ pub struct Metrics {
     pub(crate) authentication_failures: Counter,
     /// Bytes of request bodies that were passed on.
     pub(crate) received_bytes: Counter,
+    /// Bytes of the bodies of fenced calls that are held now.
+    pub(crate) fenced_bytes: Gauge,
     /// Bytes of answers' bodies, event streams included.
     pub(crate) sent_bytes: Counter,
     /// Connections that are open now, tunnels among them.
@@ -67,6 +69,7 @@ impl Default for Metrics {
             refusals: Family::default(),
             authentication_failures: Counter::default(),
             received_bytes: Counter::default(),
+            fenced_bytes: Gauge::default(),
             sent_bytes: Counter::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
@@ -140,6 +143,11 @@ impl Metrics {
         );
         registry.register("requests", "Requests that were answered", metrics.requests.clone());
         registry.register("refusals", "Requests that the door itself refused", metrics.refusals.clone());
+        registry.register(
+            "fenced_bytes",
+            "Bytes of the bodies of fenced calls that are held now",
+            metrics.fenced_bytes.clone(),
+        );
         registry.register("connections", "Connections that are open now", metrics.connections.clone());
         registry.register(
             "start_wait_seconds",

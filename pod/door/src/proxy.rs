@@ -15,7 +15,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
     request::Parts,
 };
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
 use hyper::{
     body::Incoming,
     upgrade::{self, OnUpgrade},
@@ -30,7 +30,7 @@ use crate::{
     Door,
     admission::{Call, Refusal},
     auth::{TOKEN_PARAMETER, without_token},
-    body::{InFlight, Upload, UploadStalled},
+    body::{Hooked, Upload, UploadCut},
     broken::Question,
     class::{Class, classify},
     connections::Place,
@@ -45,9 +45,6 @@ use crate::{
 
 /// How long a refused connection may turn out to be opencode's end, in which case the request waits for the next.
 const END_NOTICED: Duration = Duration::from_secs(1);
-
-/// Bytes of a fenced call's body.
-const FENCED_MAX: usize = 64 * 1024 * 1024;
 
 /// What to do instead of calling a route that is for nobody but the door.
 const REFUSED_ROUTE: &str = "Configuration and lifetime of opencode are the sandbox's: change its manifest or its \
@@ -164,10 +161,10 @@ async fn read(
     let (way, mut sender, call) = admitted(door, &Class::Read, None, &directory).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
-    match sender.send_request(Request::from_parts(outgoing, upload(door, body).boxed_unsync())).await {
+    match sender.send_request(Request::from_parts(outgoing, Upload::new(door, body).boxed_unsync())).await {
         Ok(answer) => {
             let answer = mend::heard(door, &question, answer).await?;
-            Ok(passed(answer.map(|body| InFlight::new(body, call).boxed_unsync())))
+            Ok(passed(answer.map(|body| Hooked::new(body, call).boxed_unsync())))
         }
         Err(error) => Err(unanswered(door, &question.boot_id, &error).await),
     }
@@ -184,12 +181,12 @@ async fn change(
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
     let (parts, body) = request.into_parts();
-    let body = upload(door, body);
-    let body = if stamp.is_some() {
-        let whole = Limited::new(body, FENCED_MAX).collect().await;
-        full(whole.map_err(|error| control::unread(error.as_ref(), FENCED_MAX))?.to_bytes())
+    let body = Upload::new(door, body);
+    let (body, room) = if stamp.is_some() {
+        let (whole, room) = door.room.whole(body).await?;
+        (full(whole), Some(room))
     } else {
-        body.boxed_unsync()
+        (body.boxed_unsync(), None)
     };
     let directory = directory(door, &parts).await?;
     let (way, sender, call) = admitted(door, class, stamp.as_ref(), &directory).await?;
@@ -197,9 +194,11 @@ async fn change(
     let origin = if stamp.is_some() { TurnOrigin::Berth } else { TurnOrigin::External };
     let turn = turns::call::Call::begin(door, class, &directory, origin, &way.boot_id)
         .map_err(turns::call::refuse_more)?;
-    let body = turns::call::Watched::new(body, turn.as_ref()).boxed_unsync();
+    let body = Hooked::new(body, turn.as_ref().map(turns::call::Call::watcher)).boxed_unsync();
     let request = Request::from_parts(outgoing(parts, way.address, &door.upstream.get(), false), body);
-    exchange::carry(door, Exchange { sender, request, call, abort, turn, way, directory }).await.map(passed)
+    exchange::carry(door, Exchange { sender, request, room, call, abort, turn, way, directory })
+        .await
+        .map(passed)
 }
 
 /// Passes on a request for a WebSocket, and its bytes after that.
@@ -214,7 +213,7 @@ async fn open_tunnel(
     let directory = directory(door, &parts).await?;
     let (way, mut sender, call) = admitted(door, &Class::Tunnel, stamp.as_ref(), &directory).await?;
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), true);
-    let outgoing = Request::from_parts(outgoing, upload(door, body).boxed_unsync());
+    let outgoing = Request::from_parts(outgoing, Upload::new(door, body).boxed_unsync());
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     let answer = tokio::select! {
         answer = sender.send_request(outgoing) => answer,
@@ -275,10 +274,6 @@ async fn admitted(
     }
 }
 
-fn upload(door: &Door, body: Incoming) -> Upload {
-    Upload::new(body, door.config.metrics.received_bytes.clone(), door.config.upload_idle)
-}
-
 fn unstamped(error: StampError) -> Response<DoorBody> {
     refuse(ProblemType::InvalidHeader, error.to_string())
 }
@@ -315,8 +310,8 @@ pub(crate) async fn preflight(
 /// Why a request that was sent has no answer, as an answer. When it has none because opencode ended, the supervisor
 /// says so shortly after.
 pub(crate) async fn unanswered(door: &Door, boot_id: &str, error: &hyper::Error) -> Response<DoorBody> {
-    if UploadStalled::caused(error) {
-        return refuse(ProblemType::RequestTimeout, "The request's body stood still for too long.");
+    if let Some(cut) = UploadCut::of(error) {
+        return refuse(ProblemType::RequestTimeout, cut.to_string());
     }
     let source = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(%error, source, "opencode broke the connection of a request");

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use berth_wire::{api::SandboxPhase, door::DoorState, problem::ProblemType};
 use http::{HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use crate::{
     Door,
     auth::Caller,
-    body::Download,
+    body::Hooked,
     control, document,
     events::{self, Scope},
     guests::Guest,
@@ -25,7 +26,7 @@ pub(crate) async fn handle(
     door: Arc<Door>,
     guest: Arc<Guest>,
     request: Request<Incoming>,
-) -> Response<Download> {
+) -> Response<Hooked<DoorBody, Counter>> {
     let _busy = guest.busy();
     let (begun, method, path) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
     let route = route(&method, &path);
@@ -46,7 +47,7 @@ pub(crate) async fn handle(
     tracing::debug!(%method, path, status, elapsed_ms, "the door answers");
     let refused = response.extensions().get::<ProblemType>().copied();
     door.config.metrics.answered(route, response.status(), refused);
-    response.map(|body| Download::new(body, door.config.metrics.sent_bytes.clone()))
+    response.map(|body| Hooked::new(body, door.config.metrics.sent_bytes.clone()))
 }
 
 fn route(method: &Method, path: &str) -> Route {

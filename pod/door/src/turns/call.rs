@@ -1,19 +1,15 @@
 //! Prompts and aborts on their way through the door: what the turn table learns of each. IO.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::sync::Arc;
 
 use berth_wire::{door::TurnOrigin, problem::ProblemType};
 use http::{Response, StatusCode};
-use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::timeout;
 
 use super::{Admission, Plan, Ticket, TooMany, peek::Peek};
 use crate::{
     Door, admission,
+    body::Hook,
     class::Class,
     proxy::shutting_down,
     refusal::{DoorBody, full, refuse},
@@ -59,8 +55,8 @@ impl Call {
         Ok(Some(Self { door: Arc::clone(door), ticket, sent: Arc::default(), answered: false }))
     }
 
-    /// The request's body, looked at as it passes.
-    fn watcher(&self) -> Watcher {
+    /// What looks at the request's body as it passes to opencode.
+    pub(crate) fn watcher(&self) -> Watcher {
         Watcher {
             door: Arc::clone(&self.door),
             ticket: self.ticket.clone(),
@@ -100,8 +96,8 @@ pub(crate) struct Answer {
     ticket: Ticket,
 }
 
-impl Answer {
-    fn end(self) {
+impl Hook for Answer {
+    fn end(&mut self) {
         let door = &self.door;
         door.turns.change(&door.journal, |table, now, out| table.answered(&self.ticket, now, out));
     }
@@ -109,17 +105,17 @@ impl Answer {
 
 /// Looks at the body of a prompt.
 #[derive(Debug)]
-struct Watcher {
+pub(crate) struct Watcher {
     door: Arc<Door>,
     ticket: Ticket,
     peek: Option<Peek>,
     sent: Arc<std::sync::atomic::AtomicBool>,
 }
 
-impl Watcher {
-    fn see(&mut self, piece: &[u8]) {
+impl Hook for Watcher {
+    fn data(&mut self, data: &[u8]) {
         let Some(peek) = &mut self.peek else { return };
-        peek.feed(piece);
+        peek.feed(data);
         if peek.is_over() {
             self.learn();
         }
@@ -129,7 +125,9 @@ impl Watcher {
         self.learn();
         self.sent.store(true, std::sync::atomic::Ordering::Relaxed);
     }
+}
 
+impl Watcher {
     fn learn(&mut self) {
         let Some(peek) = self.peek.take() else { return };
         let found = peek.found().clone();
@@ -137,96 +135,6 @@ impl Watcher {
         door.turns.change(&door.journal, |table, now, out| {
             table.learned(&self.ticket, &found, now, out);
         });
-    }
-}
-
-/// A request's body on its way to opencode.
-#[derive(Debug)]
-pub(crate) struct Watched<B> {
-    body: B,
-    watcher: Option<Watcher>,
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Watched<B> {
-    /// Of a prompt, or of any other request.
-    pub(crate) fn new(body: B, call: Option<&Call>) -> Self {
-        let mut watched = Self { body, watcher: call.map(Call::watcher) };
-        watched.end_if_over();
-        watched
-    }
-
-    fn end_if_over(&mut self) {
-        if self.body.is_end_stream() {
-            self.watcher.take().iter_mut().for_each(Watcher::end);
-        }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let (Some(watcher), Some(data)) = (&mut self.watcher, frame.data_ref()) {
-                    watcher.see(data);
-                }
-                self.end_if_over();
-            }
-            Some(Err(_)) => {}
-            None => self.watcher.take().iter_mut().for_each(Watcher::end),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer's body on its way to the caller.
-#[derive(Debug)]
-pub(crate) struct Answering<B> {
-    body: B,
-    answer: Option<Answer>,
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Answering<B> {
-    pub(crate) fn new(body: B, answer: Option<Answer>) -> Self {
-        Self { body, answer }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Answering<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if frame.is_none() || (frame.as_ref().is_some_and(Result::is_ok) && self.body.is_end_stream()) {
-            self.answer.take().into_iter().for_each(Answer::end);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

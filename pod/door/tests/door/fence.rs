@@ -241,3 +241,39 @@ async fn a_fenced_body_arrives_whole_without_the_stamp_and_has_a_bound() {
     }
     assert_eq!(upstream.shared.paths().len(), 1);
 }
+
+#[tokio::test]
+async fn fenced_bodies_wait_for_each_other_where_all_do_not_fit() {
+    let upstream = Upstream::start().await;
+    let (_serve, state) = watch::channel(upstream.ready(1));
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let door = RunningDoor::start(state, |config| {
+        config.metrics = metrics;
+        config.fenced_bytes = 1024 * 1024;
+    })
+    .await;
+    door.ready().await;
+    let epoch = door.raise(1).await;
+    let held = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix("berth_door_fenced_bytes "));
+        line.expect("a gauge").parse::<u64>().expect("a number")
+    };
+    let body = json!({"text": "x".repeat(400_000)});
+    upstream.shared.hold.send_replace(true);
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let call = stamped(door.post(CALLS[0]), &epoch, 1).json(&body);
+        calls.spawn(async move { status(call).await });
+    }
+    until("two calls at opencode", || upstream.shared.paths().len() == 2).await;
+    assert!((800_000..1024 * 1024).contains(&held()), "{} bytes", held());
+    upstream.shared.hold.send_replace(false);
+    while let Some(status) = within("answers", calls.join_next()).await {
+        assert_eq!(status.expect("no panic"), 200);
+    }
+    assert_eq!(upstream.shared.paths().len(), 8);
+    until("room again", || held() == 0).await;
+}

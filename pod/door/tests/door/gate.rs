@@ -2,20 +2,25 @@
 
 use std::time::Duration;
 
+use berth_door::Metrics;
 use berth_testkit::Scale;
 use berth_wire::problem::ProblemType;
+use prometheus_client::registry::Registry;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::watch,
     task::JoinSet,
+    time::timeout,
 };
 
 use crate::{
+    housekeeping::count,
     proxy::ready_door,
     real_opencode::{Sandbox, create_session, json_of},
-    rig::{PASSWORD, RunningDoor, problem, until, within},
+    rig::{PASSWORD, RunningDoor, Upstream, problem, until, within},
 };
 
 fn lease(phase: &str, ttl_ms: u64) -> Value {
@@ -25,6 +30,12 @@ fn lease(phase: &str, ttl_ms: u64) -> Value {
 /// Takes, keeps or moves on the gate.
 async fn hold(door: &RunningDoor, lease: &Value) -> Value {
     json_of(door.put("/berth/gate").json(lease)).await
+}
+
+fn authorization() -> String {
+    let token =
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("opencode:{PASSWORD}"));
+    format!("Basic {token}")
 }
 
 fn generation(state: &Value) -> u64 {
@@ -151,12 +162,9 @@ async fn a_terminal_is_cut_at_the_close_and_refused_before() {
     let (door, _upstream, _serve) = ready_door().await;
     let open = async || {
         let mut socket = TcpStream::connect(door.address).await.unwrap();
-        let token = base64::Engine::encode(
-            &base64::engine::general_purpose::STANDARD,
-            format!("opencode:{PASSWORD}"),
-        );
         let head = format!(
-            "GET /upgrade HTTP/1.1\r\nhost: x\r\nauthorization: Basic {token}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+            "GET /upgrade HTTP/1.1\r\nhost: x\r\nauthorization: {}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n",
+            authorization()
         );
         socket.write_all(head.as_bytes()).await.unwrap();
         let mut answer = [0; 12];
@@ -186,6 +194,45 @@ async fn a_terminal_that_opencode_does_not_open_does_not_keep_the_gate_from_clos
     assert_eq!(hold(&door, &lease("closed", 60_000)).await["phase"], "closed");
     let refused = within("the refusal", calls.join_next()).await.expect("it was asked for");
     assert_eq!(refused.expect("no panic"), Some(ProblemType::Gated));
+}
+
+#[tokio::test]
+async fn a_prompt_that_comes_in_drips_keeps_the_gate_from_closing_for_a_bounded_time() {
+    let upstream = Upstream::start().await;
+    let (_serve, state) = watch::channel(upstream.ready(1));
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let door = RunningDoor::start(state, |config| {
+        config.metrics = metrics;
+        config.upload_bound = Duration::from_millis(500);
+    })
+    .await;
+    door.ready().await;
+    let mut caller = TcpStream::connect(door.address).await.unwrap();
+    let head = format!(
+        "POST /session/s/prompt_async HTTP/1.1\r\nhost: x\r\nauthorization: {}\r\ncontent-length: 1000000\r\n\r\n",
+        authorization()
+    );
+    caller.write_all(head.as_bytes()).await.unwrap();
+    let mut drips = JoinSet::new();
+    drips.spawn(async move {
+        let mut answer = [0; 12];
+        loop {
+            // Nothing more is sent once there is an answer: it could be lost then.
+            match timeout(Duration::from_millis(10), caller.read_exact(&mut answer)).await {
+                Ok(read) => return read.map(|_| String::from_utf8_lossy(&answer).into_owned()),
+                Err(_) => caller.write_all(b" ").await?,
+            }
+        }
+    });
+    // What was received was admitted.
+    until("a first drip", || count(&registry, "received_bytes") > 0).await;
+    let mut closing = lease("closed", 60_000);
+    closing["wait_ms"] = 60_000.into();
+    assert_eq!(hold(&door, &closing).await["phase"], "closed");
+    let answer = within("the answer to the drips", drips.join_next()).await.unwrap().unwrap();
+    assert_eq!(answer.unwrap(), "HTTP/1.1 408");
+    assert!(upstream.shared.paths().is_empty(), "opencode got no whole prompt");
 }
 
 /// A message id that opencode takes, later than those before.
