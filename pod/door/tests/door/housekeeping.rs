@@ -4,6 +4,7 @@
 use std::{path::Path, time::Duration};
 
 use berth_door::Metrics;
+use berth_serve::ServeLink;
 use berth_testkit::Scale;
 use berth_wire::door::ExitCause;
 use prometheus_client::registry::Registry;
@@ -31,6 +32,23 @@ async fn ready(sandbox: &Sandbox, change: impl FnOnce(&mut berth_door::DoorConfi
     door
 }
 
+/// opencode's resident memory, in MiB.
+async fn resident(link: &ServeLink) -> u64 {
+    link.memory().await.expect("a supervisor").opencode >> 20
+}
+
+/// The least and the most that opencode holds within this time: it takes memory, and gives it back, little by little.
+async fn resident_within(link: &ServeLink, time: Duration) -> (u64, u64) {
+    let (begun, first) = (Instant::now(), resident(link).await);
+    let (mut least, mut most) = (first, first);
+    while begun.elapsed() < time {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = resident(link).await;
+        (least, most) = (least.min(now), most.max(now));
+    }
+    (least, most)
+}
+
 fn query(directory: &Path) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("directory", &directory.to_string_lossy()).finish()
@@ -38,7 +56,8 @@ fn query(directory: &Path) -> String {
 
 #[tokio::test]
 async fn directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_back_when_asked_for() {
-    let many = Scale::current().pick(8, 30);
+    let scale = Scale::current();
+    let many = scale.pick(8, 30);
     let sandbox = Sandbox::start().await;
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -71,16 +90,39 @@ async fn directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_
     let link = sandbox.work.join("link");
     std::os::unix::fs::symlink(&directories[0], &link).expect("a link");
     json_of(door.get(&format!("/session/status?{}", query(&link)))).await;
+    let link = sandbox.supervisor.link();
+    let few = resident(&link).await;
+    // A read boots an instance; nothing is disposed of while the gate is held.
+    json_of(door.put("/berth/gate").json(&json!({"owner": "x", "ttl_ms": 600_000, "phase": "draining"})))
+        .await;
     for directory in &directories[1..] {
         json_of(door.get(&format!("/session/status?{}", query(directory)))).await;
     }
+    let looked_at = scale.pick(Duration::ZERO, Duration::from_secs(20));
+    let (_, all) = resident_within(&link, looked_at).await;
+    assert_eq!(count(&registry, "disposed_directories"), 0);
+    json_of(door.delete("/berth/gate?generation=1")).await;
+    let last = sandbox.work.join("last");
+    std::fs::create_dir(&last).expect("a directory");
+    json_of(door.get(&format!("/session/status?{}", query(&last)))).await;
     // The own one, the one at work and one more stay.
-    let expected = u64::try_from(many).expect("a number") - 2;
+    let expected = u64::try_from(many).expect("a number") - 1;
     until("disposals", || count(&registry, "disposed_directories") >= expected).await;
     let mut gone = Vec::new();
     while gone.len() < usize::try_from(expected).expect("a number") {
         gone.push(next_disposed(&mut events).await);
     }
+    let (after, _) = resident_within(&link, looked_at).await;
+    let counts = [
+        ("directories", expected + 3),
+        ("disposed", expected),
+        ("mib_with_two", few),
+        ("mib_with_all", all),
+        ("mib_after", after),
+    ];
+    println!("opencode's memory: {counts:?}");
+    let test = "directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_back_when_asked_for";
+    scale.report(test, 0, &counts);
     assert!(!gone.contains(&directories[0].to_string_lossy().into_owned()), "{gone:?}");
     assert!(!gone.contains(&sandbox.work.to_string_lossy().into_owned()), "{gone:?}");
     assert_eq!(gone.first().map(String::as_str), directories[1].to_str(), "the longest unused first");
