@@ -23,8 +23,8 @@
 //! [`fake_serve`] is another double: a server that looks like opencode itself, and fails on demand.
 //!
 //! [`script`] is the language, [`scenarios`] the scripts with a name. [`validate`] holds the rules of a session's log,
-//! and [`fixture`] makes fixtures of recordings. Everything but the servers,
-//! [`Scale`] and [`ControlGroup`] is pure.
+//! and [`fixture`] makes fixtures of recordings. [`wait`] has bounded waits, and [`installed`] finds the opencode that
+//! tests run. Everything but those two, the servers, [`Scale`] and [`ControlGroup`] is pure.
 
 mod answer;
 mod beat;
@@ -33,12 +33,14 @@ mod control_group;
 mod conversation;
 pub mod fake_serve;
 pub mod fixture;
+pub mod installed;
 mod log;
 mod scale;
 mod scenario;
 pub mod script;
 mod server;
 pub mod validate;
+pub mod wait;
 mod wire;
 
 pub use config::{provider_config, provider_config_for};

@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use berth_testkit::{ModelLog, ModelWire, RecordedRequest, ScriptedModel, provider_config_for};
+use berth_testkit::{
+    ModelLog, ModelWire, RecordedRequest, ScriptedModel,
+    installed::{opencode_config_home, opencode_program},
+    provider_config_for,
+};
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
@@ -26,19 +30,6 @@ const PASSWORD: &str = "of-this-test-only";
 #[expect(clippy::disallowed_methods, reason = "these tests have no configuration but the environment")]
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-/// Where `make opencode` puts things.
-fn pinned() -> PathBuf {
-    let cache = variable("BERTH_CACHE").or_else(|| Some(variable("HOME")?.join(".cache/berth")));
-    cache.expect("HOME is set").join("opencode/1.18.33")
-}
-
-fn program() -> PathBuf {
-    let installed = || pinned().join("node_modules/opencode-linux-x64/bin/opencode");
-    let program = variable("BERTH_OPENCODE").unwrap_or_else(installed);
-    assert!(program.is_file(), "there is no opencode at {}: `make opencode` gets it", program.display());
-    program
 }
 
 /// opencode and its model.
@@ -119,7 +110,7 @@ impl Drop for Opencode {
 
 /// opencode with nothing of this machine's and no reason to reach out of it.
 fn command(home: &Path, configuration: &Value) -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new(opencode_program());
     command.args(["serve", "--hostname", "127.0.0.1", "--port", "0"]).current_dir(home.join("work"));
     command.env_clear().env("HOME", home).env("OPENCODE_CONFIG_CONTENT", configuration.to_string());
     command.env("OPENCODE_SERVER_PASSWORD", PASSWORD).envs(variable("PATH").map(|path| ("PATH", path)));
@@ -128,8 +119,7 @@ fn command(home: &Path, configuration: &Value) -> Command {
     }
     // It leaves libraries there that it unpacks (measured on opencode 1.15.4 and 1.18.33).
     command.env("BUN_TMPDIR", home);
-    let complete = pinned().join("config");
-    if complete.is_dir() {
+    if let Some(complete) = opencode_config_home() {
         command.env("XDG_CONFIG_HOME", complete);
     }
     for switch in ["MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"] {

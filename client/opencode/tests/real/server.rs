@@ -5,7 +5,11 @@ use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 use berth_opencode::{
     ClientConfig, Event, GlobalEvent, NewSession, OpencodeClient, SessionPatch, SubscriptionItem,
 };
-use berth_testkit::{ModelLog, ScriptedModel, provider_config};
+use berth_testkit::{
+    ModelLog, ScriptedModel,
+    installed::{old_opencode_program, opencode_program},
+    provider_config,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -51,19 +55,11 @@ impl Version {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "these tests have no configuration but the environment")]
     fn binary(self) -> PathBuf {
-        let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        let cache =
-            var("BERTH_CACHE").or_else(|| Some(var("HOME")?.join(".cache/berth"))).unwrap_or_default();
-        let cached =
-            cache.join("opencode").join(self.number()).join("node_modules/opencode-linux-x64/bin/opencode");
-        let (program, how) = match self {
-            Self::Old => (cached, "opencode-old"),
-            Self::Pinned => (var("BERTH_OPENCODE").unwrap_or(cached), "opencode"),
-        };
-        assert!(program.is_file(), "there is no opencode at {}: `make {how}` gets it", program.display());
-        program
+        match self {
+            Self::Old => old_opencode_program(),
+            Self::Pinned => opencode_program(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use berth_serve::{ConfigHome, ServeConfig, ServePhase, Supervisor};
+use berth_testkit::installed::{opencode_config_home, opencode_program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -17,16 +18,8 @@ use crate::rig::{INTERNAL, RunningDoor, until, within};
 pub(crate) const START: Duration = Duration::from_mins(1);
 
 /// The pinned opencode and its configuration directory.
-#[expect(clippy::disallowed_methods, reason = "these tests have no configuration but the environment")]
 fn installed() -> (PathBuf, ConfigHome) {
-    let var = |name: &str| std::env::var(name).ok().map(PathBuf::from);
-    let cache = var("BERTH_CACHE").or_else(|| Some(var("HOME")?.join(".cache/berth"))).unwrap_or_default();
-    let pinned = cache.join("opencode/1.18.33");
-    let program =
-        var("BERTH_OPENCODE").unwrap_or_else(|| pinned.join("node_modules/opencode-linux-x64/bin/opencode"));
-    assert!(program.is_file(), "there is no opencode at {}: `make opencode` gets it", program.display());
-    let config = pinned.join("config");
-    (program, if config.is_dir() { ConfigHome::At(config) } else { ConfigHome::Own })
+    (opencode_program(), opencode_config_home().map_or(ConfigHome::Own, ConfigHome::At))
 }
 
 /// A directory with an opencode on it.

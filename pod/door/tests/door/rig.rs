@@ -1,13 +1,11 @@
 //! What the tests stand on: a running door, its clients, and an upstream that does what the test says.
 
 use std::{
-    future::Future,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use axum::{
@@ -20,6 +18,7 @@ use axum::{
 };
 use berth_door::DoorConfig;
 use berth_serve::{Exit, ServeLink, ServePhase, ServeState};
+pub(crate) use berth_testkit::wait::{BOUND, until, within};
 use berth_wire::{
     door::ExitCause,
     problem::Problem,
@@ -35,30 +34,11 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Bound on everything that a test waits for.
-pub(crate) const BOUND: Duration = Duration::from_secs(20);
-
 /// Password at the door.
 pub(crate) const PASSWORD: &str = "door password";
 
 /// Password of the upstream.
 pub(crate) const INTERNAL: &str = "internal password";
-
-/// Waits for a future, but not for ever.
-pub(crate) async fn within<F: Future>(what: &'static str, future: F) -> F::Output {
-    let Ok(output) = tokio::time::timeout(BOUND, future).await else { panic!("no {what} in time") };
-    output
-}
-
-/// Waits until a condition holds, but not for ever.
-pub(crate) async fn until(what: &'static str, mut condition: impl FnMut() -> bool) {
-    within(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
 
 /// A door on a port of its own; shut down when it is dropped.
 pub(crate) struct RunningDoor {
@@ -145,7 +125,7 @@ impl RunningDoor {
     pub(crate) async fn ready(&self) {
         let probe = async {
             while !client().get(self.url("/doc")).send().await.is_ok_and(|answer| answer.status() == 200) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
         within("readiness", probe).await;

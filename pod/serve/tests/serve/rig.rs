@@ -1,7 +1,6 @@
 //! What the tests share: bounded waits, programs that stand in for opencode, and a real opencode.
 
 use std::{
-    future::Future,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -14,34 +13,17 @@ use std::{
 
 use axum::{Json, Router, http::StatusCode, routing::get};
 use berth_serve::{ConfigHome, ServeConfig, ServeState, Supervisor, Timings};
+use berth_testkit::installed::{opencode_config_home, opencode_program};
+pub(crate) use berth_testkit::wait::{BOUND, until, within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
-
-/// Bound on everything that a test waits for.
-pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
 /// Bound on a start of opencode on a machine that does other things too.
 pub(crate) const START: Duration = Duration::from_mins(1);
 
 /// Internal password of opencode.
 pub(crate) const INTERNAL: &str = "internal password";
-
-/// Waits for a future, but not for ever.
-pub(crate) async fn within<F: Future>(what: &'static str, future: F) -> F::Output {
-    let Ok(output) = tokio::time::timeout(BOUND, future).await else { panic!("no {what} in time") };
-    output
-}
-
-/// Waits until a condition holds, but not for ever.
-pub(crate) async fn until(what: &'static str, mut condition: impl FnMut() -> bool) {
-    within(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
 
 /// Says that it listens where `ANSWERS_AT` says, and stays.
 pub(crate) const LISTENS: &str = r#"echo "opencode server listening on http://$ANSWERS_AT""#;
@@ -194,16 +176,8 @@ impl Gate {
 }
 
 /// The pinned opencode and its configuration directory.
-#[expect(clippy::disallowed_methods, reason = "these tests have no configuration but the environment")]
 pub(crate) fn installed() -> (PathBuf, ConfigHome) {
-    let var = |name: &str| std::env::var(name).ok().map(PathBuf::from);
-    let cache = var("BERTH_CACHE").or_else(|| Some(var("HOME")?.join(".cache/berth"))).unwrap_or_default();
-    let pinned = cache.join("opencode/1.18.33");
-    let program =
-        var("BERTH_OPENCODE").unwrap_or_else(|| pinned.join("node_modules/opencode-linux-x64/bin/opencode"));
-    assert!(program.is_file(), "there is no opencode at {}: `make opencode` gets it", program.display());
-    let config = pinned.join("config");
-    (program, if config.is_dir() { ConfigHome::At(config) } else { ConfigHome::Own })
+    (opencode_program(), opencode_config_home().map_or(ConfigHome::Own, ConfigHome::At))
 }
 
 /// What a real opencode needs to run without a network, and with a provider that is never asked.

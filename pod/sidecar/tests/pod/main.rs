@@ -27,5 +27,6 @@ mod standstill;
 mod start_order;
 #[cfg(test)]
 mod subscriber;
+
 #[cfg(test)]
-mod wait;
+use berth_testkit::wait;

@@ -7,7 +7,11 @@ use std::{
     process::{ExitStatus, Stdio},
 };
 
-use berth_testkit::{ScriptedModel, provider_config};
+use berth_testkit::{
+    ScriptedModel,
+    installed::{opencode_config_home, opencode_program},
+    provider_config,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -31,23 +35,6 @@ const TEMPORARY: &str = "tmp";
 
 /// Lines of each log that a failing test shows.
 const SHOWN: usize = 40;
-
-#[expect(clippy::disallowed_methods, reason = "this is where the harness reads its environment")]
-fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-fn opencode_home() -> PathBuf {
-    let cache = variable("BERTH_CACHE").or_else(|| Some(variable("HOME")?.join(".cache/berth")));
-    cache.expect("HOME is set").join("opencode/1.18.33")
-}
-
-fn opencode_program() -> PathBuf {
-    let program = variable("BERTH_OPENCODE")
-        .unwrap_or_else(|| opencode_home().join("node_modules/opencode-linux-x64/bin/opencode"));
-    let found = std::fs::canonicalize(&program);
-    found.unwrap_or_else(|_| panic!("{} is missing: `make opencode` fetches it", program.display()))
-}
 
 /// The supervisor that was built with these tests.
 fn supervisor_program() -> PathBuf {
@@ -372,7 +359,7 @@ fn supervisor(
         ("--opencode", path(opencode_program())),
         ("--directory", path(root.join("work"))),
         ("--data", path(root.join("data"))),
-        ("--config-home", path(opencode_home().join("config"))),
+        ("--config-home", path(opencode_config_home().expect("`make opencode` makes it"))),
         ("--port", addresses.opencode.port().to_string()),
         ("--password-file", path(secret.path().join("opencode-password"))),
         ("--control", addresses.control.to_string()),
@@ -432,10 +419,11 @@ fn flat(arguments: &[(&str, String)]) -> Vec<String> {
 }
 
 /// What a container has at least.
+#[expect(clippy::disallowed_methods, reason = "what runs in the pod is found as this test is")]
 fn common(root: &Path) -> Vec<(String, String)> {
-    let path = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
     vec![
-        ("PATH".to_owned(), path.to_str().unwrap().to_owned()),
+        ("PATH".to_owned(), path),
         ("HOME".to_owned(), root.to_str().unwrap().to_owned()),
         ("TMPDIR".to_owned(), root.join(TEMPORARY).to_str().unwrap().to_owned()),
     ]
