@@ -72,13 +72,15 @@ pub enum ProblemType {
     UnsupportedVersion,
     /// 503: the sandbox cannot be reached.
     SandboxUnavailable,
+    /// 503: the server's database cannot be used now; nothing was written.
+    StorageUnavailable,
     /// 503: the server is shutting down.
     ShuttingDown,
 }
 
 impl ProblemType {
     /// Every type, for documents and tests.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::InvalidBody,
         Self::InvalidParameter,
         Self::InvalidHeader,
@@ -109,6 +111,7 @@ impl ProblemType {
         Self::Wedged,
         Self::UnsupportedVersion,
         Self::SandboxUnavailable,
+        Self::StorageUnavailable,
         Self::ShuttingDown,
     ];
 
@@ -145,6 +148,7 @@ impl ProblemType {
             Self::Wedged => ("wedged", 503, "opencode does not answer"),
             Self::UnsupportedVersion => ("unsupported-version", 503, "opencode's version is not supported"),
             Self::SandboxUnavailable => ("sandbox-unavailable", 503, "The sandbox cannot be reached"),
+            Self::StorageUnavailable => ("storage-unavailable", 503, "The server's database cannot be used"),
             Self::ShuttingDown => ("shutting-down", 503, "The server is shutting down"),
         }
     }

@@ -4,7 +4,10 @@
 //! a sandbox, who holds its fence, writes what opencode said. `seq` of an event is given out by the session's row
 //! in the transaction that inserts the event, so commit order is `seq` order.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use berth_wire::{
@@ -20,18 +23,32 @@ use uuid::Uuid;
 #[cfg(test)]
 mod contract;
 mod event;
+mod fault;
 mod signals;
+#[cfg(test)]
+pub(crate) mod small_disk;
 mod sqlite;
 
 pub use event::{LogBounds, StoredEvent};
+pub use fault::Fault;
 pub use sqlite::{Sharing, SqliteStore, StoreOpenError};
 
 /// Why the store could not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// The database cannot be used now, and a person can mend that.
+    #[error("the database {} {fault}", path.display())]
+    Unusable {
+        /// Its file; empty where that is not known yet.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: Fault,
+        /// What the database said.
+        source: sqlx::Error,
+    },
     /// The database failed.
     #[error("the database failed")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
     /// A stored value is not what this version writes.
     #[error("the database holds a value that this version does not understand")]
     Corrupt(#[from] serde_json::Error),
@@ -41,6 +58,26 @@ pub enum StoreError {
     /// The turn to be started was cancelled meanwhile, or its session deleted; nothing was written.
     #[error("the turn is not queued any more")]
     TurnNotQueued,
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(source: sqlx::Error) -> Self {
+        match Fault::of(&source) {
+            Some(fault) => Self::Unusable { path: PathBuf::new(), fault, source },
+            None => Self::Database(source),
+        }
+    }
+}
+
+impl StoreError {
+    /// Names the file where it is of one.
+    #[must_use]
+    pub(crate) fn of_file(mut self, file: &Path) -> Self {
+        if let Self::Unusable { path, .. } = &mut self {
+            file.clone_into(path);
+        }
+        self
+    }
 }
 
 /// Names a sandbox.
@@ -374,6 +411,9 @@ pub trait Store: Send + Sync + 'static {
     /// One session; deleted ones are gone.
     async fn session(&self, id: Uuid) -> Result<Option<Session>, StoreError>;
 
+    /// Whether there is such a session: a quick look, for those who only want to know that.
+    async fn has_session(&self, id: Uuid) -> Result<bool, StoreError>;
+
     /// Sessions of a sandbox, newest first, at most `limit`.
     async fn list_sessions(&self, sandbox: &SandboxKey, limit: i64) -> Result<Vec<Session>, StoreError>;
 
@@ -436,7 +476,8 @@ pub trait Store: Send + Sync + 'static {
     /// The owner's lease lasts for `lease` from now on, also where it had run out and nobody had taken the sandbox over.
     async fn renew(&self, sandbox: &SandboxKey, fence: i64, lease: Duration) -> Result<(), StoreError>;
 
-    /// Ends the owner's lease, so that anybody may take the sandbox over at once; nothing where somebody has.
+    /// Ends the owner's lease, so that anybody may take the sandbox over at once, and wakes those who wait for work; nothing
+    /// where somebody has taken it over.
     async fn release(&self, sandbox: &SandboxKey, fence: i64) -> Result<(), StoreError>;
 
     /// The sessions of a sandbox that have something to do.

@@ -46,7 +46,7 @@ pub(super) async fn stream_events(
         let detail = format!("the session's log ends at {last}: a cursor of {after} is of another session");
         return Err(ApiError::new(ProblemType::InvalidParameter, detail));
     }
-    let reader = Reader { changed: app.watch_session(id), app, session_id: id, after };
+    let reader = Reader { changed: app.watch_session(id), app, session_id: id, after, woken: false };
     let body = Body::from_stream(read(reader));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, body).into_response())
@@ -67,6 +67,8 @@ struct Reader {
     session_id: Uuid,
     after: i64,
     changed: watch::Receiver<u64>,
+    /// It was woken, or has waited for long: where there is nothing to read then, the session may be gone.
+    woken: bool,
 }
 
 fn read(reader: Reader) -> impl Stream<Item = Result<Bytes, Infallible>> {
@@ -84,10 +86,14 @@ impl Reader {
             self.changed.borrow_and_update();
             let events = self.app.events_after(self.session_id, self.after).await.ok()?;
             if let Some(last) = events.last() {
-                self.after = last.seq;
+                (self.after, self.woken) = (last.seq, false);
                 return Some(frames(&events));
             }
-            self.app.session(self.session_id).await.ok()?;
+            if std::mem::replace(&mut self.woken, true)
+                && !self.app.store.has_session(self.session_id).await.ok()?
+            {
+                return None;
+            }
             let keepalive = tokio::time::sleep(self.app.limits.keepalive);
             tokio::select! {
                 changed = self.changed.changed() => changed.ok()?,

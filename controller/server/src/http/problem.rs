@@ -10,7 +10,7 @@ use axum::{
 use berth_wire::problem::{PROBLEM_JSON, Problem, ProblemType};
 use serde::de::DeserializeOwned;
 
-use crate::app::AppError;
+use crate::{app::AppError, store::StoreError};
 
 /// An error on its way to the caller.
 #[derive(Debug)]
@@ -50,7 +50,15 @@ impl From<AppError> for ApiError {
             AppError::AlreadyResolved { .. } => Self::new(ProblemType::AlreadyResolved, detail),
             AppError::Store(error) => {
                 tracing::error!(error = error_chain(&error), "store failed");
-                Self::internal()
+                match error {
+                    // Without the file's name, which is not for callers.
+                    StoreError::Unusable { fault, .. } => {
+                        let detail =
+                            format!("the server's database {fault}; nothing was written, send it again then");
+                        Self::new(ProblemType::StorageUnavailable, detail)
+                    }
+                    _ => Self::internal(),
+                }
             }
         }
     }

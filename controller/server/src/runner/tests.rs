@@ -26,6 +26,7 @@ use crate::{
 
 mod door;
 mod fence;
+mod lease;
 mod rig;
 
 #[tokio::test]

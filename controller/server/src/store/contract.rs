@@ -9,6 +9,7 @@ use berth_wire::{
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{
@@ -456,9 +457,11 @@ async fn an_answer_of_the_wrong_shape_leaves_the_question_open(store: Arc<dyn St
 async fn a_deleted_session_is_gone_at_once_and_then_for_good(store: Arc<dyn Store>) {
     let session = new_session(&*store).await;
     let turn = enqueue(&*store, session, "x").await;
+    assert!(store.has_session(session).await.unwrap());
     assert!(store.request_delete(session).await.unwrap());
     assert!(!store.request_delete(session).await.unwrap());
     assert_eq!(store.session(session).await.unwrap(), None);
+    assert!(!store.has_session(session).await.unwrap());
     assert_eq!(store.turn(turn).await.unwrap(), None);
     assert!(store.list_sessions(&sandbox(), 10).await.unwrap().is_empty());
     assert_eq!(store.enqueue_turn(new_turn(session, None, "x"), 9).await.unwrap(), Enqueued::NoSession);
@@ -479,43 +482,54 @@ async fn readers_and_owners_are_woken(store: Arc<dyn Store>) {
     let fence = take(&*store).await.fence;
     store.commit(commit(fence, session, vec![text(0, "a")], vec![])).await.unwrap();
     assert!(log.has_changed().unwrap());
+    store.release(&sandbox(), fence).await.unwrap();
+    assert!(work.has_changed().unwrap(), "whoever waited for the lease");
 }
 
-/// One test for each property, on each store.
-macro_rules! contract {
-    ($($property:ident),+ $(,)?) => {
-        mod sqlite {
-            use super::*;
+/// A store that is new and empty, and what it lies in.
+async fn new_sqlite() -> (Arc<dyn Store>, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+    (Arc::new(store), folder)
+}
 
+/// One test for each property, on the stores that this function makes.
+macro_rules! contract {
+    ($store:ident, $new:ident) => {
+        contract!(
+            $store,
+            $new,
+            sessions_are_listed_newest_first_and_renamed,
+            a_key_queues_once_whoever_races,
+            the_queue_is_bounded_and_ordered,
+            seq_is_dense_however_many_write,
+            a_page_of_the_log_is_bounded_in_entries_and_in_bytes,
+            an_earlier_owner_writes_nothing,
+            a_lease_keeps_others_out_until_it_is_given_up,
+            a_lease_runs_out_unless_it_is_renewed,
+            of_many_who_want_a_sandbox_one_gets_it,
+            what_a_prompt_asks_for_reaches_its_owner,
+            a_turn_ends_once,
+            a_turn_that_was_cancelled_meanwhile_is_not_ended_again,
+            cancel_ends_what_waits_and_marks_what_runs,
+            an_ask_is_answered_once,
+            an_answer_after_the_deadline_is_too_late,
+            an_answer_of_the_wrong_shape_leaves_the_question_open,
+            a_deleted_session_is_gone_at_once_and_then_for_good,
+            readers_and_owners_are_woken,
+        );
+    };
+    ($store:ident, $new:ident, $($property:ident),+ $(,)?) => {
+        mod $store {
             $(
                 #[tokio::test]
                 async fn $property() {
-                    let folder = tempfile::tempdir().unwrap();
-                    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
-                    super::$property(Arc::new(store)).await;
+                    let (store, _place) = super::$new().await;
+                    super::$property(store).await;
                 }
             )+
         }
     };
 }
 
-contract!(
-    sessions_are_listed_newest_first_and_renamed,
-    a_key_queues_once_whoever_races,
-    the_queue_is_bounded_and_ordered,
-    seq_is_dense_however_many_write,
-    a_page_of_the_log_is_bounded_in_entries_and_in_bytes,
-    an_earlier_owner_writes_nothing,
-    a_lease_keeps_others_out_until_it_is_given_up,
-    a_lease_runs_out_unless_it_is_renewed,
-    of_many_who_want_a_sandbox_one_gets_it,
-    what_a_prompt_asks_for_reaches_its_owner,
-    a_turn_ends_once,
-    a_turn_that_was_cancelled_meanwhile_is_not_ended_again,
-    cancel_ends_what_waits_and_marks_what_runs,
-    an_ask_is_answered_once,
-    an_answer_after_the_deadline_is_too_late,
-    an_answer_of_the_wrong_shape_leaves_the_question_open,
-    a_deleted_session_is_gone_at_once_and_then_for_good,
-    readers_and_owners_are_woken,
-);
+contract!(sqlite, new_sqlite);

@@ -1,40 +1,36 @@
 //! The store on SQLite, for local mode and for replicas on one machine. One connection writes, several read (WAL), so
 //! writers of one process wait for each other here and never meet `SQLITE_BUSY`.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use berth_wire::api::{Session, Turn};
 use jiff::Timestamp;
-use sqlx::{
-    Sqlite, SqlitePool, Transaction,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
-};
+use sqlx::{Sqlite, SqlitePool, Transaction};
 use tokio::{sync::watch, task::JoinSet};
 use uuid::Uuid;
 
 use super::{
     Acquired, Answer, Answered, Cancel, Commit, Enqueued, LogBounds, NewSession, NewTurn, SandboxKey,
-    SessionWork, Store, StoreError, StoredEvent, signals::Signals,
+    SessionWork, StoreError, StoredEvent, signals::Signals,
 };
 
 mod lease;
 mod log;
+mod named;
 mod neighbours;
+mod open;
 mod owner;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod wishes;
 
-/// Readers beside the one writer.
-const READERS: u32 = 4;
-/// Longest wait for the database file's lock, held by a copy or a person's tool.
-const BUSY: Duration = Duration::from_secs(10);
+pub use named::SqliteStore;
+pub use open::StoreOpenError;
 
-/// The store on one SQLite file.
+/// The file, and who waits for what is written to it.
 #[derive(Debug)]
-pub struct SqliteStore {
+struct SqliteFile {
     writer: SqlitePool,
     readers: SqlitePool,
     sessions: Arc<Signals<Uuid>>,
@@ -52,64 +48,7 @@ pub enum Sharing {
     Shared,
 }
 
-/// Why a database could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreOpenError {
-    /// The file cannot be opened or made.
-    #[error("cannot open the database {path}")]
-    Open {
-        /// The file.
-        path: String,
-        /// Why.
-        source: sqlx::Error,
-    },
-    /// The schema cannot be brought up to date.
-    #[error("cannot bring the database {path} up to date")]
-    Migrate {
-        /// The file.
-        path: String,
-        /// Why.
-        source: sqlx::migrate::MigrateError,
-    },
-}
-
-impl SqliteStore {
-    /// Opens the file, makes it when absent, and brings its schema up to date.
-    pub async fn open(path: &Path, sharing: Sharing) -> Result<Self, StoreOpenError> {
-        let shown = path.display().to_string();
-        let failed = |source| StoreOpenError::Open { path: shown.clone(), source };
-        // NORMAL: after a kill of any process nothing is lost; after a power cut the last moments may be.
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Normal)
-            .foreign_keys(true)
-            .busy_timeout(BUSY);
-        let one = SqlitePoolOptions::new().max_connections(1).acquire_timeout(BUSY * 3);
-        let writer = one.connect_with(options.clone()).await.map_err(failed)?;
-        sqlx::migrate!("../../migrations/sqlite")
-            .run(&writer)
-            .await
-            .map_err(|source| StoreOpenError::Migrate { path: shown.clone(), source })?;
-        let many = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(BUSY * 3);
-        let readers = many.connect_with(options.read_only(true)).await.map_err(failed)?;
-        let (sessions, work) = (Arc::default(), Arc::default());
-        let mut neighbours = JoinSet::new();
-        match sharing {
-            Sharing::Shared => {
-                neighbours.spawn(neighbours::watch(writer.clone(), Arc::clone(&sessions), Arc::clone(&work)));
-            }
-            Sharing::Alone => {
-                let ended = sqlx::query(
-                    "UPDATE sandbox SET owner = NULL, lease_until = NULL WHERE owner IS NOT NULL",
-                );
-                ended.execute(&writer).await.map_err(failed)?;
-            }
-        }
-        Ok(Self { writer, readers, sessions, work, _neighbours: neighbours })
-    }
-
+impl SqliteFile {
     /// A transaction that writes; nobody else writes until it ends.
     async fn write(&self) -> Result<Transaction<'_, Sqlite>, StoreError> {
         Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
@@ -162,8 +101,7 @@ macro_rules! select_session {
     };
 }
 
-#[async_trait]
-impl Store for SqliteStore {
+impl SqliteFile {
     async fn create_session(&self, new: NewSession) -> Result<Session, StoreError> {
         sqlx::query(
             "INSERT INTO build_session (id, namespace, sandbox, directory, title, title_fixed, created_at, updated_at)
@@ -187,6 +125,13 @@ impl Store for SqliteStore {
                 .fetch_optional(&self.readers)
                 .await?;
         row.map(Session::try_from).transpose()
+    }
+
+    async fn has_session(&self, id: Uuid) -> Result<bool, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM build_session WHERE id = ? AND deleted_at IS NULL)",
+        );
+        Ok(query.bind(id).fetch_one(&self.readers).await?)
     }
 
     async fn list_sessions(&self, sandbox: &SandboxKey, limit: i64) -> Result<Vec<Session>, StoreError> {
@@ -318,7 +263,9 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, sandbox: &SandboxKey, fence: i64) -> Result<(), StoreError> {
-        lease::release(&self.writer, sandbox, fence).await
+        lease::release(&self.writer, sandbox, fence).await?;
+        self.work.notify(sandbox);
+        Ok(())
     }
 
     async fn load_work(&self, sandbox: &SandboxKey) -> Result<Vec<SessionWork>, StoreError> {

@@ -1,6 +1,6 @@
 //! A store, a fake door and runners between them.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use berth_wire::{
     api::{PermissionDecision, PromptPart, Turn},
@@ -52,14 +52,21 @@ pub(super) struct Rig {
     pub(super) limits: Limits,
     pub(super) address: SandboxAddress,
     runners: Option<Runners>,
-    _folder: TempDir,
+    #[expect(dead_code, reason = "it is there until the rig is dropped")]
+    folder: Option<TempDir>,
 }
 
 impl Rig {
     /// A rig whose runner does not run yet.
     pub(super) async fn new(limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+        let rig = Self::on(folder.path(), limits).await;
+        Self { folder: Some(folder), ..rig }
+    }
+
+    /// A rig whose database lies in this folder, and whose runner does not run yet.
+    pub(super) async fn on(folder: &Path, limits: Limits) -> Self {
+        let store = SqliteStore::open(&folder.join("berth.db"), Sharing::Alone).await.unwrap();
         let door = FakeDoor::start().await;
         let address = SandboxAddress {
             namespace: "local".to_owned(),
@@ -68,7 +75,7 @@ impl Rig {
             door_url: door.url.clone(),
             door_password: SecretString::from("password"),
         };
-        Self { store: Arc::new(store), door, limits, address, runners: None, _folder: folder }
+        Self { store: Arc::new(store), door, limits, address, runners: None, folder: None }
     }
 
     /// A rig whose runner runs.
@@ -232,6 +239,15 @@ impl Run {
         self.emit("message.updated", json!({ "info": user }));
         self.emit("session.status", json!({ "status": { "type": "busy" } }));
         self.assistant(&json!({}));
+    }
+
+    /// The model has said all of this.
+    pub(super) fn say(&self, text: &str) {
+        let part = json!({
+            "id": "prt_1", "sessionID": self.root, "messageID": self.step(), "type": "text", "text": text,
+            "time": { "start": 2, "end": 3 },
+        });
+        self.emit("message.part.updated", json!({ "part": part }));
     }
 
     /// The model's answer is complete.

@@ -12,6 +12,16 @@ use uuid::Uuid;
 
 use super::{super::Store, *};
 
+mod faults;
+
+/// A new session, and its sandbox.
+async fn new_session(store: &dyn Store) -> (SandboxKey, Uuid) {
+    let sandbox = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
+    let directory = "/work".to_owned();
+    let new = NewSession { id: Uuid::now_v7(), sandbox: sandbox.clone(), directory, title: None };
+    (sandbox, store.create_session(new).await.unwrap().id)
+}
+
 /// A database as the version wrote whose newest migration was this.
 async fn old_database(path: &Path, migration: i64) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
@@ -50,7 +60,8 @@ async fn a_database_of_the_version_before_opens_and_keeps_its_rows() {
     let key = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
     let work = store.load_work(&key).await.unwrap().remove(0).queued.unwrap();
     assert_eq!((work.options, work.active), (super::super::TurnOptions::default(), Duration::ZERO));
-    let Acquired::Taken(taken) = store.acquire(&key, Uuid::now_v7(), BUSY).await.unwrap() else {
+    let Acquired::Taken(taken) = store.acquire(&key, Uuid::now_v7(), Duration::from_secs(1)).await.unwrap()
+    else {
         panic!("nobody owned it")
     };
     assert_eq!((taken.fence, taken.cursor.as_deref()), (8, Some("e-3")));
@@ -61,9 +72,7 @@ async fn entries_of_other_versions_are_read_or_said_to_be_unreadable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("berth.db");
     let store = SqliteStore::open(&path, Sharing::Alone).await.unwrap();
-    let sandbox = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
-    let new = NewSession { id: Uuid::now_v7(), sandbox, directory: "/work".to_owned(), title: None };
-    let session = store.create_session(new).await.unwrap().id;
+    let (_, session) = new_session(&store).await;
     let old = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"old"},"partId":"p","offset":0}"#;
     for (seq, kind, payload, version) in [
         (1, "agent_message_chunk", old, 0),
@@ -76,7 +85,7 @@ async fn entries_of_other_versions_are_read_or_said_to_be_unreadable() {
             .bind(kind)
             .bind(payload)
             .bind(version)
-            .execute(&store.writer)
+            .execute(&store.file.writer)
             .await
             .unwrap();
     }

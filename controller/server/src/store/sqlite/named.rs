@@ -1,0 +1,78 @@
+//! The store as others see it: what [`SqliteFile`] does, with errors that name the file.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use berth_wire::api::{Session, Turn};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::{
+    super::{
+        Acquired, Answer, Answered, Cancel, Commit, Enqueued, LogBounds, NewSession, NewTurn, SandboxKey,
+        SessionWork, Store, StoreError, StoredEvent,
+    },
+    Sharing, SqliteFile, StoreOpenError,
+};
+
+/// The store on one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    pub(super) file: SqliteFile,
+    path: PathBuf,
+}
+
+impl SqliteStore {
+    /// Opens the file, makes it when absent, and brings its schema up to date.
+    pub async fn open(path: &Path, sharing: Sharing) -> Result<Self, StoreOpenError> {
+        Ok(Self { file: SqliteFile::open(path, sharing).await?, path: path.to_owned() })
+    }
+}
+
+/// A method of the trait for each of these, by the file's method of the same name.
+macro_rules! store {
+    ($(async fn $name:ident($($argument:ident: $kind:ty),*) -> $output:ty;)+) => {
+        #[async_trait]
+        impl Store for SqliteStore {
+            $(async fn $name(&self, $($argument: $kind),*) -> Result<$output, StoreError> {
+                self.file.$name($($argument),*).await.map_err(|error| error.of_file(&self.path))
+            })+
+
+            fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {
+                self.file.watch_session(session_id)
+            }
+
+            fn watch_work(&self, sandbox: &SandboxKey) -> watch::Receiver<u64> {
+                self.file.watch_work(sandbox)
+            }
+
+            async fn close(&self) {
+                self.file.close().await;
+            }
+        }
+    };
+}
+
+store! {
+    async fn create_session(new: NewSession) -> Session;
+    async fn session(id: Uuid) -> Option<Session>;
+    async fn has_session(id: Uuid) -> bool;
+    async fn list_sessions(sandbox: &SandboxKey, limit: i64) -> Vec<Session>;
+    async fn rename_session(id: Uuid, title: &str) -> Option<Session>;
+    async fn request_delete(id: Uuid) -> bool;
+    async fn enqueue_turn(new: NewTurn, queue_limit: i64) -> Enqueued;
+    async fn turn(id: Uuid) -> Option<Turn>;
+    async fn turns(session_id: Uuid) -> Vec<Turn>;
+    async fn request_cancel(session_id: Uuid, which: Cancel) -> Vec<Uuid>;
+    async fn answer_ask(session_id: Uuid, id: &str, answer: Answer) -> Answered;
+    async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> Vec<StoredEvent>;
+    async fn acquire(sandbox: &SandboxKey, owner: Uuid, lease: Duration) -> Acquired;
+    async fn renew(sandbox: &SandboxKey, fence: i64, lease: Duration) -> ();
+    async fn release(sandbox: &SandboxKey, fence: i64) -> ();
+    async fn load_work(sandbox: &SandboxKey) -> Vec<SessionWork>;
+    async fn commit(commit: Commit) -> ();
+    async fn delete_session(sandbox: &SandboxKey, fence: i64, id: Uuid) -> ();
+}
