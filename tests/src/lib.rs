@@ -26,7 +26,9 @@ pub use fake::{FAKE_DIRECTORY, FakeStack};
 pub use fleet::{Fleet, LEASE};
 pub use log::SessionLog;
 pub use process::{Process, send};
-pub use programs::{berth_program, opencode_config_home, opencode_program, sdk_modules};
+pub use programs::{
+    berth_program, opencode_config_home, opencode_program, schemathesis_program, sdk_modules,
+};
 pub use stack::{Options, Stack};
 pub use up::UpProcess;
 pub use wait::{BOUND, within};

@@ -24,6 +24,13 @@ pub fn sdk_modules() -> PathBuf {
     modules
 }
 
+/// The pinned schemathesis.
+pub fn schemathesis_program() -> PathBuf {
+    let program = cache().join("tools/schemathesis/bin/schemathesis");
+    assert!(program.is_file(), "{} is missing: `cargo xtask test` installs it", program.display());
+    program
+}
+
 /// The pinned opencode.
 pub fn opencode_program() -> PathBuf {
     let program = variable("BERTH_OPENCODE")

@@ -12,7 +12,7 @@ use berth_wire::{
     api::{CreateSession, PostMessage, Session, Turn},
     event::{EventPayload, PermissionRequested},
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -31,6 +31,8 @@ use crate::{
 pub struct Options {
     /// opencode's `permission` setting.
     pub permission: Value,
+    /// Make the working directory a git repository, in which opencode keeps track of files.
+    pub git: bool,
     /// Put a [`Cutter`] between server and door.
     pub cutter: bool,
     /// The server's bounds.
@@ -41,6 +43,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             permission: json!({ "bash": "allow", "edit": "allow" }),
+            git: false,
             cutter: false,
             limits: Limits::default(),
         }
@@ -98,17 +101,22 @@ impl Stack {
         let work = folder.path().join("work");
         std::fs::create_dir_all(&work).expect("a folder can be made");
         let work = work.canonicalize().expect("the folder is there");
+        if options.git {
+            make_repository(&work).await;
+        }
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
 
         let model = ScriptedModel::bind(([127, 0, 0, 1], 0).into()).await.expect("loopback can be bound");
         let (log, mut config) = (model.log(), provider_config(model.address()));
         config["permission"] = options.permission;
+        config["snapshot"] = json!(options.git);
         tasks.spawn(model.run(shutdown.clone()));
 
         let (password, internal, token) = (secret(), secret(), secret());
         let supervisor = supervise(&folder, &work, internal.clone(), &config).await;
         let (listener, door) = listen().await;
-        let door_config = DoorConfig::new(password.clone(), internal);
+        let mut door_config = DoorConfig::new(password.clone(), internal);
+        door_config.files = Some(work.clone());
         tasks.spawn(berth_door::run(listener, door_config, supervisor.link(), shutdown.clone()));
 
         let cutter = if options.cutter { Some(Cutter::start(door).await) } else { None };
@@ -176,6 +184,16 @@ impl Stack {
     pub fn opencode(&self) -> OpencodeClient {
         let config = ClientConfig::new(format!("http://{}", self.door), self.door_password.clone());
         OpencodeClient::new(config).expect("a plain URL")
+    }
+
+    /// Sends a call past the server, and past the typed client, as somebody else's program would.
+    pub async fn raw_opencode(&self, method: &str, path: &str, body: Value) -> reqwest::StatusCode {
+        let http = reqwest::Client::builder().timeout(BOUND).build().expect("a client");
+        let method = method.parse().expect("a method");
+        let request = http.request(method, format!("http://{}{path}", self.door)).json(&body);
+        let request = request.query(&[("directory", &self.work)]);
+        let request = request.basic_auth("opencode", Some(self.door_password.expose_secret()));
+        request.send().await.expect("the door answers").status()
     }
 
     /// Process id of opencode, once it answers.
@@ -256,6 +274,17 @@ impl Stack {
         within("opencode's end", self.supervisor.stop()).await;
         let left = processes_in(self.folder.path());
         assert!(left.is_empty(), "processes are left: {left:?}");
+    }
+}
+
+/// A repository with one empty commit.
+async fn make_repository(work: &std::path::Path) {
+    let author = ["-c", "user.name=test", "-c", "user.email=test@example.invalid"];
+    let commit = ["commit", "--quiet", "--allow-empty", "--message=first"];
+    for arguments in [&["init", "--quiet"][..], &[&author[..], &commit[..]].concat()] {
+        let mut git = tokio::process::Command::new("git");
+        let done = git.args(arguments).current_dir(work).status().await.expect("git runs");
+        assert!(done.success(), "git {arguments:?}");
     }
 }
 

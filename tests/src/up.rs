@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
+    time::{Duration, Instant},
 };
 
 use berth_client::BerthClient;
@@ -43,7 +44,7 @@ impl UpProcess {
         let up = Self { child, folder };
         within("berth up to be ready", async {
             while up.server_pid() != up.child.id() {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         })
         .await;
@@ -75,10 +76,22 @@ impl UpProcess {
 
     /// A client of it.
     pub fn client(&self) -> BerthClient {
+        let (url, token) = self.address();
+        BerthClient::new(&url, SecretString::from(token)).expect("a plain URL")
+    }
+
+    /// Base address and token, for programs that are not ours.
+    pub fn address(&self) -> (String, String) {
         let file = self.server_file().expect("server.json is there");
-        let url = file["url"].as_str().expect("server.json has a url");
         let token = std::fs::read_to_string(self.data().join("token")).expect("the token is there");
-        BerthClient::new(url, SecretString::from(token.trim())).expect("a plain URL")
+        (file["url"].as_str().expect("server.json has a url").to_owned(), token.trim().to_owned())
+    }
+
+    /// What the server counts, as text.
+    pub async fn metrics(&self) -> String {
+        let (url, _) = self.address();
+        let answer = reqwest::get(format!("{url}/metrics")).await.expect("the server answers");
+        answer.text().await.expect("text")
     }
 
     /// Kills it with SIGKILL, and starts another one on the same data.
@@ -87,11 +100,27 @@ impl UpProcess {
         Self::start_in(self.folder).await
     }
 
-    /// Ends it with SIGTERM; checks its exit code and that no process is left.
-    pub async fn stop(mut self) {
+    async fn terminate(&self) {
         let pid = self.pid().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
         assert!(sent.success());
+    }
+
+    /// Ends it with SIGTERM, and does not wait for what it does then: the time from the second one to its end.
+    pub async fn stop_twice(mut self) -> Duration {
+        self.terminate().await;
+        let begun = Instant::now();
+        while self.child.try_wait().expect("it can be waited for").is_none() {
+            assert!(begun.elapsed() < BOUND, "it does not end");
+            self.terminate().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        begun.elapsed()
+    }
+
+    /// Ends it with SIGTERM; checks its exit code and that no process is left.
+    pub async fn stop(mut self) {
+        self.terminate().await;
         let status = tokio::time::timeout(BOUND, self.child.wait()).await.expect("it ends in time");
         assert_eq!(status.expect("it ends").code(), Some(0));
         let left = self.processes();

@@ -60,7 +60,7 @@ async fn problems_are_typed_and_change_nothing() {
             ProblemType::Invalid,
             "parts[0].text",
         ),
-        (caller.post(&messages, big), ProblemType::BodyTooLarge, "1048576"),
+        (caller.post(sessions, big), ProblemType::BodyTooLarge, "1048576"),
         (
             caller.request(Method::POST, &messages).body("{}"),
             ProblemType::UnsupportedMediaType,

@@ -58,7 +58,6 @@ pub struct Sandbox {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelInfo {
     /// What to put into `PostMessage.model`.
-    #[serde(flatten)]
     pub id: ModelChoice,
     /// Its name for a person.
     pub name: String,
@@ -212,6 +211,9 @@ pub struct HistoryTurn {
     /// this turn.
     #[serde(default)]
     pub removed: bool,
+    /// Its prompt is still there, but some of the agent's messages in it were removed from opencode's session later.
+    #[serde(default)]
+    pub partly_removed: bool,
     /// The agent's text, parts in order of first sight, joined without a separator.
     pub text: String,
     /// The agent's thoughts, likewise.

@@ -153,6 +153,19 @@ impl ProblemType {
         }
     }
 
+    /// True for those that the server's API answers with; the others are the door's alone.
+    pub fn is_of_server(self) -> bool {
+        !matches!(
+            self,
+            Self::RefusedRoute
+                | Self::Busy
+                | Self::StaleFence
+                | Self::GateHeld
+                | Self::GateBroken
+                | Self::StaleEpoch
+        )
+    }
+
     /// Last segment of the type's URI.
     pub fn slug(self) -> &'static str {
         self.parts().0

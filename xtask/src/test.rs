@@ -32,6 +32,7 @@ const OUTPUT_CLOSES_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) fn run(workspace: &Workspace, soak: bool) -> anyhow::Result<ExitCode> {
     run_build(workspace)?;
     tools::opencode_sdk(workspace)?;
+    tools::schemathesis(workspace)?;
     let started = jiff::Timestamp::now();
     let clock = Instant::now();
     let measurements = soak.then(|| workspace.cache.join(format!("soak-{}.jsonl", started.as_second())));

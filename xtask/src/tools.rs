@@ -55,6 +55,25 @@ pub(crate) fn opencode_sdk(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(into)
 }
 
+/// Installs schemathesis with all that it needs, each in the version that its list names.
+pub(crate) fn schemathesis(workspace: &Workspace) -> anyhow::Result<()> {
+    let wanted = workspace.root.join("tests/schemathesis/requirements.txt");
+    let home = workspace.cache.join("tools/schemathesis");
+    let installed = home.join("requirements.txt");
+    let list = fs::read(&wanted)?;
+    if fs::read(&installed).ok().as_ref() == Some(&list) {
+        return Ok(());
+    }
+    eprintln!("installing schemathesis, once");
+    let python = "python3 with its module venv makes the place for schemathesis";
+    run_shown(workspace.command("python3").args(["-m", "venv", "--clear"]).arg(&home)).context(python)?;
+    let mut pip = workspace.command(home.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--requirement"])
+        .arg(&wanted);
+    run_shown(&mut pip).context("schemathesis is installed with pip")?;
+    Ok(fs::write(installed, list)?)
+}
+
 /// Path of actionlint; needs Go the first time.
 pub(crate) fn actionlint(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let bin = workspace.cache.join(format!("tools/actionlint-{ACTIONLINT}/bin"));

@@ -251,6 +251,7 @@ fn history_is_short_and_says_what_was_left_out() {
             ended_at: None,
         },
         removed: false,
+        partly_removed: false,
         text: format!("answer\n{ordinal}"),
         thought: String::new(),
         tool_calls: Vec::new(),

@@ -134,7 +134,9 @@ impl LocalSandbox {
         };
         let shutdown = CancellationToken::new();
         let mut door = JoinSet::new();
-        door.spawn(berth_door::run(listener, DoorConfig::new(password, internal), link, shutdown.clone()));
+        let mut door_config = DoorConfig::new(password, internal);
+        door_config.files = Some(PathBuf::from(&address.directory));
+        door.spawn(berth_door::run(listener, door_config, link, shutdown.clone()));
         Ok(Self { address, supervisor, door, shutdown })
     }
 

@@ -54,6 +54,7 @@ async fn a_resumed_session_shows_its_history_in_short() {
             ended_at: None,
         },
         removed: false,
+        partly_removed: false,
         text: "what was answered".to_owned(),
         thought: String::new(),
         tool_calls: Vec::new(),

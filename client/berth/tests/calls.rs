@@ -9,7 +9,7 @@ use std::{
 
 use berth_client::{BerthClient, ClientError, RetryPolicy};
 use berth_wire::{
-    api::{PostMessage, Turn},
+    api::{Page, PostMessage, Turn},
     problem::{Problem, ProblemType},
     turn::TurnState,
 };
@@ -144,6 +144,21 @@ async fn the_retries_of_a_prompt_are_bounded() {
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
     assert!(error.is_unreachable());
     assert_eq!(server.requests.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_list_is_read_page_by_page() {
+    let other = Turn { id: Uuid::from_u128(8), ordinal: 2, ..turn() };
+    let page = |items: &[Turn], next: Option<&str>| {
+        let page = Page { items: items.to_vec(), next_cursor: next.map(str::to_owned) };
+        answer("200 OK", &serde_json::to_string(&page).unwrap())
+    };
+    let server = start(vec![page(&[turn()], Some("b2_x-")), page(std::slice::from_ref(&other), None)]).await;
+    let turns = client(&server.url).list_turns(Uuid::nil()).await.unwrap();
+    assert_eq!(turns, [turn(), other]);
+    let requests = server.requests.lock().unwrap();
+    assert!(requests[0].contains("/turns?limit=200 HTTP"), "{}", requests[0]);
+    assert!(requests[1].contains("/turns?limit=200&cursor=b2_x- HTTP"), "{}", requests[1]);
 }
 
 #[tokio::test]

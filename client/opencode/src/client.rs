@@ -30,7 +30,9 @@ use berth_wire::{
 use crate::error::ClientError;
 
 mod calls;
+mod catalog;
 mod fence;
+mod files;
 mod messages;
 mod prompt;
 mod proof;
@@ -40,7 +42,9 @@ mod stream;
 mod subscription;
 
 pub use calls::PermissionReply;
+pub use catalog::{AgentDetails, ModelDetails};
 pub use fence::FenceHolder;
+pub use files::FileStream;
 pub use messages::MessagePage;
 pub use prompt::{Prompt, PromptContent, PromptPart};
 pub use protocol::Protocol;
@@ -122,6 +126,8 @@ pub struct OpencodeClient {
     stream_timeout: Duration,
     idle_timeout: Duration,
     authorization: HeaderValue,
+    /// The trace that its calls belong to, for the header `traceparent`.
+    trace: Option<HeaderValue>,
     /// Of an owner's client.
     fence: Option<Arc<fence::Fence>>,
     /// What speaks at the other end, once that was asked. May change when opencode is exchanged.
@@ -195,9 +201,18 @@ impl OpencodeClient {
             stream_timeout: stream_timeout.min(request_timeout),
             idle_timeout,
             authorization,
+            trace: None,
             fence: None,
             protocol: Arc::default(),
         })
+    }
+
+    /// The same client, whose calls say that they belong to a trace (W3C `traceparent`). What is no header value is left
+    /// out.
+    #[must_use]
+    pub fn traced(mut self, traceparent: &str) -> Self {
+        self.trace = HeaderValue::try_from(traceparent).ok();
+        self
     }
 
     /// Prepares a client, and asks what answers: see [`Self::health`].
@@ -282,7 +297,10 @@ impl OpencodeClient {
             .pop_if_empty()
             .extend(call.path);
         let request = self.http.request(call.method.clone(), url).query(&call.query);
-        let request = request.header(AUTHORIZATION, self.authorization.clone());
+        let mut request = request.header(AUTHORIZATION, self.authorization.clone());
+        if let Some(trace) = &self.trace {
+            request = request.header("traceparent", trace.clone());
+        }
         Ok(match &call.body {
             Some(body) => request.json(body),
             None => request,

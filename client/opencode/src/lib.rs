@@ -19,9 +19,9 @@ pub mod translate;
 pub mod watchdog;
 
 pub use client::{
-    ClientConfig, Ensured, EnsuredHow, EventStream, FenceHolder, Health, MessagePage, NewSession,
-    OpencodeClient, PermissionReply, Prompt, PromptContent, PromptPart, Protocol, SessionPatch, StreamItem,
-    Subscription, SubscriptionCounts, SubscriptionItem,
+    AgentDetails, ClientConfig, Ensured, EnsuredHow, EventStream, FenceHolder, FileStream, Health,
+    MessagePage, ModelDetails, NewSession, OpencodeClient, PermissionReply, Prompt, PromptContent,
+    PromptPart, Protocol, SessionPatch, StreamItem, Subscription, SubscriptionCounts, SubscriptionItem,
 };
 pub use error::ClientError;
 pub use event::{Event, GlobalEvent};

@@ -111,9 +111,13 @@ pub struct FileDiff {
     /// The file, from the directory.
     #[serde(default, deserialize_with = "lenient")]
     pub file: String,
-    /// The change as a unified diff, where opencode gives it.
+    /// The change as a unified diff, where opencode gives it. Its context is the whole file, so both states of the
+    /// file are in it; empty for what is not text (measured on opencode 1.18.33).
     #[serde(default, deserialize_with = "lenient")]
     pub patch: Option<String>,
+    /// `added`, `modified` or `deleted`; empty where it is not told.
+    #[serde(default, deserialize_with = "lenient")]
+    pub status: String,
     /// Lines added.
     #[serde(default, deserialize_with = "lenient")]
     pub additions: u64,

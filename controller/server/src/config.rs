@@ -23,8 +23,10 @@ pub struct ServerConfig {
 /// Bounds on what callers may ask for and on what the server waits for.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Largest request body, in bytes.
+    /// Largest request body, in bytes, that of a prompt excepted.
     pub body_bytes: usize,
+    /// Largest body of a prompt, in bytes: its files are in it as base64.
+    pub prompt_bytes: usize,
     /// Open turns per session, the running one included.
     pub queue: i64,
     /// Of each turn: its start, silence, wall clock and steps.
@@ -58,6 +60,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 1024 * 1024,
+            prompt_bytes: 24 * 1024 * 1024,
             queue: 32,
             watchdog: WatchdogLimits::default(),
             unreachable: Duration::from_mins(2),

@@ -1,18 +1,17 @@
-//! Assembles a session's history from its log: the fold of what the agent said, turn by turn. Pure.
-
-use std::collections::HashMap;
+//! Assembles a turn's history from its log: the fold of what the agent said, and its tool calls. Pure.
 
 use berth_wire::{
-    api::{HistoryToolCall, HistoryTurn, Turn},
+    api::{HistoryToolCall, HistoryTurn},
     event::{EventPayload, Fold, SessionEvent, Voice, acp},
 };
-use uuid::Uuid;
 
-/// Turns under assembly.
+use crate::store::{HistoryRow, Removed};
+
+/// A turn under assembly.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    turns: Vec<Turn>,
-    content: HashMap<Uuid, Content>,
+    row: HistoryRow,
+    content: Content,
 }
 
 #[derive(Debug, Default)]
@@ -22,34 +21,32 @@ struct Content {
 }
 
 impl Assembly {
-    pub(crate) fn new(turns: Vec<Turn>) -> Self {
-        Self { turns, content: HashMap::new() }
+    pub(crate) fn new(row: HistoryRow) -> Self {
+        Self { row, content: Content::default() }
     }
 
-    /// Takes the next event of the log; those without a turn change nothing.
+    /// Takes the next event of the log; those of other turns change nothing.
     pub(crate) fn apply(&mut self, event: &SessionEvent) {
-        let Some(turn_id) = event.turn_id else { return };
-        let content = self.content.entry(turn_id).or_default();
-        if let Err(error) = content.fold.apply(&event.payload) {
+        if event.turn_id != Some(self.row.turn.id) {
+            return;
+        }
+        if let Err(error) = self.content.fold.apply(&event.payload) {
             tracing::error!(session_id = %event.session_id, seq = event.seq, %error, "log does not fold");
         }
         if let EventPayload::Update(update) = &event.payload {
-            content.apply_tool(update);
+            self.content.apply_tool(update);
         }
     }
 
-    pub(crate) fn finish(mut self) -> Vec<HistoryTurn> {
-        let assemble = |turn: Turn| {
-            let content = self.content.remove(&turn.id).unwrap_or_default();
-            HistoryTurn {
-                removed: false,
-                turn,
-                text: content.fold.text(Voice::Message),
-                thought: content.fold.text(Voice::Thought),
-                tool_calls: content.tool_calls,
-            }
-        };
-        self.turns.into_iter().map(assemble).collect()
+    pub(crate) fn finish(self) -> HistoryTurn {
+        HistoryTurn {
+            turn: self.row.turn,
+            removed: self.row.removed == Removed::Wholly,
+            partly_removed: self.row.removed == Removed::Partly,
+            text: self.content.fold.text(Voice::Message),
+            thought: self.content.fold.text(Voice::Thought),
+            tool_calls: self.content.tool_calls,
+        }
     }
 }
 

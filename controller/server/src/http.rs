@@ -2,68 +2,62 @@
 
 use std::{io, sync::Arc};
 
-use axum::{Router, extract::DefaultBodyLimit, middleware, routing::get};
+use axum::{
+    Extension, Router,
+    extract::{self, DefaultBodyLimit},
+    http::header,
+    middleware,
+    response::IntoResponse,
+    routing::get,
+};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::{
-    Modify, OpenApi,
-    openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
-};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use crate::{app::App, metrics::Metrics};
 
+mod document;
 mod events;
+mod files;
 mod guard;
 mod messages;
 mod problem;
-
 mod sandboxes;
 mod sessions;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trace;
 
-use problem::ApiError;
 pub(crate) use problem::error_chain;
+use problem::{ApiError, BodyLimit};
 
 type State = Arc<App>;
 
-#[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "Berth",
-        description = "Durable sessions of coding agents. Errors are problem+json (RFC 9457) with stable types.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0")
-    ),
-    components(schemas(berth_wire::event::SessionEventSchema, berth_wire::problem::Problem)),
-    modifiers(&Bearer),
-    security(("bearer" = []))
-)]
-struct Document;
-
-struct Bearer;
-
-impl Modify for Bearer {
-    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-        document.components.get_or_insert_default().add_security_scheme("bearer", scheme);
-    }
-}
-
 fn api_router() -> OpenApiRouter<State> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    OpenApiRouter::new()
         .routes(routes!(sandboxes::list_sandboxes))
         .routes(routes!(sandboxes::get_sandbox))
+        .routes(routes!(sandboxes::list_models))
+        .routes(routes!(sandboxes::list_agents))
         .routes(routes!(sessions::create_session, sessions::list_sessions))
         .routes(routes!(sessions::get_session, sessions::rename_session, sessions::delete_session))
-        .routes(routes!(messages::post_message, messages::list_history))
         .routes(routes!(messages::list_turns))
         .routes(routes!(messages::get_turn))
+        .routes(routes!(messages::retry_turn))
+        .routes(routes!(messages::get_part))
         .routes(routes!(messages::cancel))
         .routes(routes!(messages::answer_permission))
         .routes(routes!(messages::answer_question))
+        .routes(routes!(files::get_diff))
+        .routes(routes!(files::list_files))
+        .routes(routes!(files::get_file))
+}
+
+/// Routes whose bodies may hold files.
+fn prompt_router() -> OpenApiRouter<State> {
+    OpenApiRouter::new().routes(routes!(messages::post_message, messages::list_history))
 }
 
 fn stream_router() -> OpenApiRouter<State> {
@@ -72,13 +66,18 @@ fn stream_router() -> OpenApiRouter<State> {
 
 /// The OpenAPI document of this version.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    let mut document = api_router().into_openapi();
-    document.merge(stream_router().into_openapi());
-    document
+    document::of([api_router(), prompt_router(), stream_router()].map(OpenApiRouter::into_openapi))
+}
+
+/// Bounds the bodies of these routes.
+fn bodies(routes: OpenApiRouter<State>, limit: usize) -> Router<State> {
+    let (routes, _) = routes.split_for_parts();
+    routes.layer(DefaultBodyLimit::max(limit)).layer(Extension(BodyLimit(limit)))
 }
 
 fn router(app: &State, token: SecretString) -> Router {
-    let (api, _) = api_router().split_for_parts();
+    let limits = &app.limits;
+    let api = bodies(api_router(), limits.body_bytes).merge(bodies(prompt_router(), limits.prompt_bytes));
     let (streams, _) = stream_router().split_for_parts();
     let bounded = api.layer(middleware::from_fn_with_state(Arc::clone(app), guard::bound_time));
     let protected =
@@ -87,20 +86,27 @@ fn router(app: &State, token: SecretString) -> Router {
     let routes = protected
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|| async { "ok\n" }))
+        .route("/metrics", get(show_metrics))
         .route("/openapi.json", get(move || async move { problem::json_text(document.as_str().to_owned()) }))
         .fallback(|| async { ApiError::no_route() })
         .method_not_allowed_fallback(|| async { ApiError::method_not_allowed() })
-        .layer(DefaultBodyLimit::max(app.limits.body_bytes))
         .with_state(Arc::clone(app));
-    guarded(routes)
+    guarded(routes, app.metrics.clone())
+}
+
+/// Counters for Prometheus; without a token, since they hold no content.
+async fn show_metrics(extract::State(app): extract::State<State>) -> Result<impl IntoResponse, ApiError> {
+    let text = app.metrics().await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text))
 }
 
 /// What every answer passes, those of unknown routes and of panics included.
-fn guarded(routes: Router) -> Router {
+fn guarded(routes: Router, metrics: Metrics) -> Router {
     routes
         .layer(middleware::from_fn(guard::check_origin))
         .layer(CatchPanicLayer::custom(guard::panicked))
-        .layer(middleware::from_fn(guard::identify))
+        .layer(middleware::from_fn_with_state(metrics, guard::identify))
 }
 
 /// Serves until `shutdown`, then waits for open requests, at most the drain bound.

@@ -7,9 +7,11 @@
 
 mod app;
 pub mod config;
+mod diff;
 pub mod directory;
 mod history;
 mod http;
+mod metrics;
 mod runner;
 mod server;
 pub mod store;
@@ -17,5 +19,6 @@ pub mod store;
 pub use config::{Limits, ServerConfig};
 pub use directory::{SandboxAddress, SandboxDirectory, StaticDirectory};
 pub use http::openapi;
+pub use metrics::Metrics;
 pub use server::{OpenError, RunError, Server};
 pub use store::Sharing;

@@ -14,6 +14,7 @@ use crate::{
     config::Limits,
     directory::{SandboxAddress, SandboxDirectory},
     http::error_chain,
+    metrics::Metrics,
     store::{SandboxKey, Store},
 };
 
@@ -51,12 +52,14 @@ impl Runners {
         store: &Arc<dyn Store>,
         directory: &Arc<dyn SandboxDirectory>,
         limits: &Limits,
+        metrics: &Metrics,
         owner: Uuid,
         shutdown: CancellationToken,
     ) -> Self {
         let tasks = TaskTracker::new();
         for address in directory.list() {
-            let runner = Runner { store: Arc::clone(store), address, limits: limits.clone(), owner };
+            let (store, limits, metrics) = (Arc::clone(store), limits.clone(), metrics.clone());
+            let runner = Runner { store, address, limits, metrics, owner };
             tasks.spawn(runner.run(shutdown.clone()));
         }
         tasks.close();
@@ -74,6 +77,7 @@ struct Runner {
     store: Arc<dyn Store>,
     address: SandboxAddress,
     limits: Limits,
+    metrics: Metrics,
     owner: Uuid,
 }
 
@@ -120,6 +124,7 @@ impl Runner {
             Arc::clone(&self.store),
             &self.address,
             self.limits.clone(),
+            self.metrics.clone(),
             (Arc::clone(&lease), taken),
         );
         let run = Box::pin(async { owner?.run(shutdown).await.map(|()| POLL) });

@@ -11,6 +11,7 @@ use crate::{
     config::ServerConfig,
     directory::SandboxDirectory,
     http,
+    metrics::Metrics,
     runner::Runners,
     store::{Sharing, SqliteStore, Store, StoreOpenError},
 };
@@ -36,6 +37,7 @@ pub struct Server {
     config: ServerConfig,
     store: Arc<dyn Store>,
     directory: Arc<dyn SandboxDirectory>,
+    metrics: Metrics,
 }
 
 impl std::fmt::Debug for Server {
@@ -47,23 +49,23 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the store.
     pub async fn open(config: ServerConfig, directory: Arc<dyn SandboxDirectory>) -> Result<Self, OpenError> {
-        let store = Arc::new(SqliteStore::open(&config.database, config.sharing).await?);
-        Ok(Self { config, store, directory })
+        let metrics = Metrics::default();
+        let store = SqliteStore::open(&config.database, config.sharing).await?.counting(metrics.clone());
+        Ok(Self { config, store: Arc::new(store), directory, metrics })
     }
 
     /// Serves until `shutdown`; then ends event streams, lets open requests finish within their bound, stops the
     /// runners where they stand (their state is in the store) and closes the store.
     pub async fn run(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), RunError> {
-        let Self { config, store, directory } = self;
+        let Self { config, store, directory, metrics } = self;
         let limits = config.limits.clone();
         // Who is alone may take over from itself what an earlier process left; others each have a name of their own.
         let owner = match config.sharing {
             Sharing::Alone => Uuid::nil(),
             Sharing::Shared => Uuid::new_v4(),
         };
-        let runners = Runners::start(&store, &directory, &limits, owner, shutdown.child_token());
-        let app =
-            Arc::new(App { store: Arc::clone(&store), directory, limits, shutdown: shutdown.child_token() });
+        let runners = Runners::start(&store, &directory, &limits, &metrics, owner, shutdown.child_token());
+        let app = Arc::new(App::new(Arc::clone(&store), directory, limits, shutdown.child_token(), metrics));
         let served = http::serve(listener, app, config.token, shutdown).await;
         runners.stop().await;
         store.close().await;

@@ -24,6 +24,7 @@ use uuid::Uuid;
 mod contract;
 mod event;
 mod fault;
+mod list;
 mod signals;
 #[cfg(test)]
 pub(crate) mod small_disk;
@@ -31,6 +32,7 @@ mod sqlite;
 
 pub use event::{LogBounds, StoredEvent};
 pub use fault::Fault;
+pub use list::{HistoryRow, PromptFile, Removed, Retried, Retry, SessionQuery, TurnQuery};
 pub use sqlite::{Sharing, SqliteStore, StoreOpenError};
 
 /// Why the store could not do as asked.
@@ -109,8 +111,10 @@ pub struct NewTurn {
     pub id: Uuid,
     /// Its session.
     pub session_id: Uuid,
-    /// The prompt.
+    /// The prompt as it is shown: see [`berth_wire::api::shown_prompt`].
     pub prompt: Vec<PromptPart>,
+    /// What `data:` URLs in it held.
+    pub files: Vec<PromptFile>,
     /// Who sends it; idempotency keys of different callers do not meet.
     pub caller: String,
     /// The caller's key, if any.
@@ -248,7 +252,7 @@ pub enum Acquired {
 pub struct OpenTurn {
     /// Its id.
     pub id: Uuid,
-    /// The prompt.
+    /// The prompt as it is shown; [`Store::load_prompt`] has it with what `data:` URLs held.
     pub prompt: Vec<PromptPart>,
     /// opencode's id of the user message, once it was chosen.
     pub message_id: Option<String>,
@@ -414,8 +418,8 @@ pub trait Store: Send + Sync + 'static {
     /// Whether there is such a session: a quick look, for those who only want to know that.
     async fn has_session(&self, id: Uuid) -> Result<bool, StoreError>;
 
-    /// Sessions of a sandbox, newest first, at most `limit`.
-    async fn list_sessions(&self, sandbox: &SandboxKey, limit: i64) -> Result<Vec<Session>, StoreError>;
+    /// Sessions of a sandbox, newest first.
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError>;
 
     /// Gives a session a title that opencode does not overwrite.
     async fn rename_session(&self, id: Uuid, title: &str) -> Result<Option<Session>, StoreError>;
@@ -429,8 +433,23 @@ pub trait Store: Send + Sync + 'static {
     /// One turn.
     async fn turn(&self, id: Uuid) -> Result<Option<Turn>, StoreError>;
 
-    /// Turns of a session, oldest first.
-    async fn turns(&self, session_id: Uuid) -> Result<Vec<Turn>, StoreError>;
+    /// One turn, and where its history is.
+    async fn turn_row(&self, id: Uuid) -> Result<Option<HistoryRow>, StoreError>;
+
+    /// Turns of a session.
+    async fn list_turns(&self, query: &TurnQuery) -> Result<Vec<HistoryRow>, StoreError>;
+
+    /// Queues the prompt of a turn that did not succeed once more.
+    async fn retry_turn(&self, retry: Retry, queue_limit: i64) -> Result<Retried, StoreError>;
+
+    /// A turn's prompt with what `data:` URLs in it held, as it was posted.
+    async fn load_prompt(&self, turn_id: Uuid) -> Result<Option<Vec<PromptPart>>, StoreError>;
+
+    /// What the `data:` URL of a prompt's part held.
+    async fn prompt_file(&self, turn_id: Uuid, part: usize) -> Result<Option<PromptFile>, StoreError>;
+
+    /// How many turns wait, and how many run, of all sandboxes.
+    async fn count_open_turns(&self) -> Result<(i64, i64), StoreError>;
 
     /// Asks open turns to end; queued ones end at once. Returns those that this call asked.
     async fn request_cancel(&self, session_id: Uuid, which: Cancel) -> Result<Vec<Uuid>, StoreError>;

@@ -5,7 +5,7 @@
 //! It keeps requests waiting while opencode starts, and answers with problem+json when it cannot serve them. It does
 //! not run opencode: see [`berth_serve`]. IO.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use berth_serve::{ServeLink, ServeState};
 use secrecy::SecretString;
@@ -27,6 +27,7 @@ mod events;
 pub mod examine;
 mod exchange;
 mod fence;
+mod files;
 mod gate;
 mod guests;
 mod journal;
@@ -101,6 +102,8 @@ pub struct DoorConfig {
     /// Connections at a time, tunnels among them. For one more, the oldest that has not given the password makes room;
     /// when all have, it is closed at once, and counted.
     pub connections: usize,
+    /// Files beneath this directory are handed out; without one, none. No links in it.
+    pub files: Option<PathBuf>,
     /// What the door counts.
     pub metrics: Metrics,
 }
@@ -133,6 +136,7 @@ impl DoorConfig {
             recycle_idle: Duration::from_secs(30),
             recycle_rest: Duration::from_mins(10),
             connections: 1024,
+            files: None,
             metrics: Metrics::default(),
         }
     }

@@ -14,6 +14,7 @@ use crate::{
     body::Hooked,
     control, document,
     events::{self, Scope},
+    files,
     guests::Guest,
     metrics::Route,
     passage::Passage,
@@ -93,6 +94,10 @@ async fn dispatch(
         ("/doc", Caller::Authenticated) if get => document::serve(door).await,
         ("/berth/state", Caller::Authenticated) if get => Ok(json(&state(door))),
         ("/berth/turns", Caller::Authenticated) if get => Ok(json(&door.turns.view())),
+        ("/berth/files", Caller::Authenticated) if get => files::list(door, request.uri().query()).await,
+        ("/berth/files/content", Caller::Authenticated) if get => {
+            files::content(door, request.uri().query()).await
+        }
         ("/berth/fence", Caller::Authenticated) if request.method() == Method::PUT => {
             control::fence(door, request).await
         }

@@ -32,6 +32,9 @@ pub struct Args {
     /// Directory with the passwords
     #[arg(long, value_name = "DIR", env = "BERTH_SIDECAR_SECRET")]
     pub secret: PathBuf,
+    /// Directory beneath which files are handed out; none are without it
+    #[arg(long, value_name = "DIR", env = "BERTH_SIDECAR_FILES")]
+    pub files: Option<PathBuf>,
     /// UID of the pod, which the door's proof of itself names
     #[arg(long, value_name = "UID", env = "BERTH_SIDECAR_POD_UID")]
     pub pod_uid: Option<String>,

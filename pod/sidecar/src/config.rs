@@ -18,6 +18,8 @@ pub struct Config {
     pub supervisor: SocketAddr,
     /// Directory with the passwords.
     pub secret: PathBuf,
+    /// Directory beneath which files are handed out.
+    pub files: Option<PathBuf>,
     /// UID of the pod.
     pub pod_uid: Option<String>,
     /// Bytes of events that the journal keeps.
@@ -51,6 +53,7 @@ impl Config {
             admin: args.admin,
             supervisor: args.supervisor,
             secret: args.secret,
+            files: args.files,
             pod_uid: args.pod_uid,
             ring_bytes: args.bounds.ring_bytes as usize,
             connections: args.bounds.connections as usize,

@@ -127,6 +127,7 @@ async fn listen(field: &'static str, address: std::net::SocketAddr) -> Result<Tc
 async fn door_config(config: &Config, registry: &mut Registry) -> Result<DoorConfig, SidecarError> {
     let mut door = DoorConfig::with_secrets(Secrets::in_directory(&config.secret).await?);
     door.pod_uid.clone_from(&config.pod_uid);
+    door.files.clone_from(&config.files);
     door.ring_bytes = config.ring_bytes;
     door.connections = config.connections;
     door.metrics = Metrics::register(registry);

@@ -50,7 +50,10 @@ pub struct FileEntry {
     pub path: String,
     /// What it is.
     pub kind: FileKind,
-    /// The repository's rules say that it is not part of it.
+    /// Bytes of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// It is not the project's own: `.git`.
     #[serde(default)]
     pub ignored: bool,
 }

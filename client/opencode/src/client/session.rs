@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Call, OpencodeClient};
 use crate::{
     error::ClientError,
-    model::{FileDiff, PermissionRule, SESSION_METADATA, SessionInfo, Todo},
+    model::{PermissionRule, SESSION_METADATA, SessionInfo, Todo},
 };
 
 /// How many sessions of a directory are looked through for one of ours, newest first.
@@ -130,21 +130,6 @@ impl OpencodeClient {
     /// The agent's list of things to do.
     pub async fn list_todos(&self, directory: &str, id: &str) -> Result<Vec<Todo>, ClientError> {
         self.read(Call::get(&["session", id, "todo"]).directory(directory)).await
-    }
-
-    /// What changed in files, as far as opencode keeps snapshots of them: of the whole session, or since a message.
-    pub async fn list_diffs(
-        &self,
-        directory: &str,
-        id: &str,
-        message: Option<&str>,
-    ) -> Result<Vec<FileDiff>, ClientError> {
-        let path = ["session", id, "diff"];
-        let mut call = Call::get(&path).directory(directory);
-        if let Some(message) = message {
-            call = call.query("messageID", message);
-        }
-        self.read(call).await
     }
 
     /// Deletes a session. A turn that runs in it goes on: abort it first.

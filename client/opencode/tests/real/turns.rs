@@ -130,7 +130,7 @@ pub(crate) async fn title_and_metadata(server: Arc<Server>) {
     rig.finish().await;
     let titled = rig.acp().any(|update| matches!(update, acp::SessionUpdate::SessionInfoUpdate(_)));
     assert!(titled, "{}", rig.story());
-    assert!(client.list_diffs(&rig.directory, &rig.session, None).await.unwrap().is_empty());
+    assert!(client.session_diffs(&rig.directory, &rig.session).await.unwrap().is_empty());
     assert!(client.list_children(&rig.directory, &rig.session).await.unwrap().is_empty());
     client.delete_session(&rig.directory, &rig.session).await.unwrap();
     let error = client.get_session(&rig.directory, &rig.session).await.unwrap_err();

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::problem::{ApiError, Parameters, Segments};
-use crate::{app::App, store::StoredEvent};
+use crate::{app::App, metrics::OpenStream, store::StoredEvent};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
@@ -46,7 +46,9 @@ pub(super) async fn stream_events(
         let detail = format!("the session's log ends at {last}: a cursor of {after} is of another session");
         return Err(ApiError::new(ProblemType::InvalidParameter, detail));
     }
-    let reader = Reader { changed: app.watch_session(id), app, session_id: id, after, woken: false };
+    let open = OpenStream::new(&app.metrics);
+    let changed = app.watch_session(id);
+    let reader = Reader { changed, app, session_id: id, after, woken: false, _open: open };
     let body = Body::from_stream(read(reader));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, body).into_response())
@@ -69,6 +71,7 @@ struct Reader {
     changed: watch::Receiver<u64>,
     /// It was woken, or has waited for long: where there is nothing to read then, the session may be gone.
     woken: bool,
+    _open: OpenStream,
 }
 
 fn read(reader: Reader) -> impl Stream<Item = Result<Bytes, Infallible>> {
@@ -83,10 +86,14 @@ impl Reader {
     /// the store fails (the client comes back with its cursor).
     async fn next_bytes(&mut self) -> Option<Bytes> {
         loop {
+            if self.app.shutdown.is_cancelled() {
+                return None;
+            }
             self.changed.borrow_and_update();
             let events = self.app.events_after(self.session_id, self.after).await.ok()?;
             if let Some(last) = events.last() {
                 (self.after, self.woken) = (last.seq, false);
+                self.app.metrics.events_sent.inc_by(events.len() as u64);
                 return Some(frames(&events));
             }
             if std::mem::replace(&mut self.woken, true)

@@ -1,10 +1,10 @@
 //! What stands before every handler: request ids, Host and Origin, the token, and a bound on time.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, sync::Arc, time::Instant};
 
 use axum::{
-    extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Uri, header},
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, HeaderValue, Method, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -14,17 +14,35 @@ use subtle::ConstantTimeEq;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::problem::{ApiError, BodyLimit, problem_response};
-use crate::app::App;
+use super::{
+    problem::{ApiError, problem_response},
+    trace::Trace,
+};
+use crate::{
+    app::App,
+    metrics::{Answered, Metrics},
+};
 
 /// Response header that leads from an answer to the log.
 const REQUEST_ID: &str = "x-request-id";
 
-/// Gives each request an id, in the log, in a header, and in a problem document.
-pub(super) async fn identify(request: Request, next: Next) -> Response {
-    let id = Uuid::now_v7();
-    let span = tracing::info_span!("request", request_id = %id, method = %request.method(), path = request.uri().path());
-    let mut response = next.run(request).instrument(span).await;
+/// Gives each request an id, in the log, in a header, and in a problem document; places it in its trace; counts it.
+pub(super) async fn identify(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let (id, begun) = (Uuid::now_v7(), Instant::now());
+    let trace = Trace::of(request.headers(), id);
+    let trace_id = format!("{:032x}", trace.id);
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let method = method_name(request.method());
+    let span =
+        tracing::info_span!("request", request_id = %id, trace_id, method, path = request.uri().path());
+    let answer = async {
+        let response = next.run(request).await;
+        let (elapsed, status) = (begun.elapsed(), response.status().as_u16());
+        tracing::debug!(status, elapsed_ms = elapsed.as_millis(), "request answered");
+        metrics.answered(&Answered { route, method, status }, elapsed.as_secs_f64());
+        response
+    };
+    let mut response = trace.scope(answer.instrument(span)).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = problem_response(problem.with("request_id", id.to_string()));
     }
@@ -32,6 +50,20 @@ pub(super) async fn identify(request: Request, next: Next) -> Response {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response
+}
+
+/// Anybody may make a method up: as a label there is only a handful.
+fn method_name(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
 }
 
 /// Local mode listens on loopback, and a page in the user's browser can reach loopback too: a name that somebody
@@ -97,8 +129,7 @@ pub(super) async fn require_token(
 }
 
 /// Ends a request that takes longer than its bound, slow bodies included.
-pub(super) async fn bound_time(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    request.extensions_mut().insert(BodyLimit(app.limits.body_bytes));
+pub(super) async fn bound_time(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if let Ok(response) = tokio::time::timeout(app.limits.request, next.run(request)).await {
         return response;
     }

@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
+use berth_opencode::ClientError;
 use berth_wire::problem::{PROBLEM_JSON, Problem, ProblemType};
 use serde::de::DeserializeOwned;
 
@@ -39,15 +40,60 @@ impl ApiError {
     }
 }
 
+impl ApiError {
+    /// Why a sandbox could not be read from. None of it is a defect of the server.
+    fn of_sandbox(error: &ClientError) -> Self {
+        let words = error_chain(error);
+        match error {
+            ClientError::NotFound { .. } => {
+                Self::new(ProblemType::NotFound, words).with("object", "session in opencode")
+            }
+            // The door's own refusal is told as it is: its types are these.
+            ClientError::Refused(problem) | ClientError::Gated(problem) => match problem.problem_type() {
+                Some(
+                    kind @ (ProblemType::Starting
+                    | ProblemType::Stopped
+                    | ProblemType::Wedged
+                    | ProblemType::UnsupportedVersion
+                    | ProblemType::BadGateway
+                    | ProblemType::Gated
+                    | ProblemType::FileTooLarge),
+                ) => Self::new(kind, problem.detail.clone()),
+                _ => Self::new(ProblemType::SandboxUnavailable, words),
+            },
+            ClientError::Status { .. }
+            | ClientError::UnexpectedBody { .. }
+            | ClientError::BodyTooLarge { .. } => Self::new(ProblemType::BadGateway, words),
+            ClientError::UnsupportedVersion { .. } => Self::new(ProblemType::UnsupportedVersion, words),
+            _ => Self::new(
+                ProblemType::SandboxUnavailable,
+                format!("{words}; GET the sandbox to see its state, and ask again"),
+            ),
+        }
+    }
+}
+
 impl From<AppError> for ApiError {
     fn from(error: AppError) -> Self {
         let detail = error.to_string();
         match error {
             AppError::NotFound { what, .. } => Self::new(ProblemType::NotFound, detail).with("object", what),
             AppError::Invalid { field, .. } => Self::new(ProblemType::Invalid, detail).with("field", field),
+            AppError::InvalidParameter { name, .. } => {
+                Self::new(ProblemType::InvalidParameter, detail).with("field", name)
+            }
             AppError::KeyTaken => Self::new(ProblemType::IdempotencyConflict, detail),
             AppError::QueueFull { limit } => Self::new(ProblemType::QueueFull, detail).with("limit", limit),
             AppError::AlreadyResolved { .. } => Self::new(ProblemType::AlreadyResolved, detail),
+            AppError::NotRetryable { state } => {
+                let state = serde_json::to_value(state).unwrap_or_default();
+                Self::new(ProblemType::TurnNotRetryable, detail).with("state", state)
+            }
+            AppError::Sandbox(error) => Self::of_sandbox(&error),
+            AppError::Broken => {
+                tracing::error!("work of a handler panicked");
+                Self::internal()
+            }
             AppError::Store(error) => {
                 tracing::error!(error = error_chain(&error), "store failed");
                 match error {

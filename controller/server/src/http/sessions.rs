@@ -7,12 +7,12 @@ use axum::{
     response::IntoResponse,
 };
 use berth_wire::{
-    api::{CreateSession, Page, RenameSession, Session},
+    api::{CreateSession, Page, RenameSession, Session, SessionFilter},
     problem::Problem,
 };
 use uuid::Uuid;
 
-use super::problem::{ApiError, JsonBody, Segments};
+use super::problem::{ApiError, JsonBody, Parameters, Segments};
 
 /// Create a session. Nothing happens in the sandbox before the first prompt.
 #[utoipa::path(post, path = "/v1/sandboxes/{namespace}/{name}/sessions", tag = "sessions",
@@ -30,16 +30,17 @@ pub(super) async fn create_session(
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session)))
 }
 
-/// List a sandbox's sessions, newest first, 500 at most.
+/// List a sandbox's sessions, newest first. A session keeps its place in the list, whatever happens in it.
 #[utoipa::path(get, path = "/v1/sandboxes/{namespace}/{name}/sessions", tag = "sessions",
-    params(("namespace" = String, Path), ("name" = String, Path)),
-    responses((status = 200, body = Page<Session>), (status = 401, body = Problem),
-        (status = 404, body = Problem)))]
+    params(("namespace" = String, Path), ("name" = String, Path), SessionFilter),
+    responses((status = 200, body = Page<Session>), (status = 400, body = Problem),
+        (status = 401, body = Problem), (status = 404, body = Problem)))]
 pub(super) async fn list_sessions(
     State(app): State<super::State>,
     Segments((namespace, name)): Segments<(String, String)>,
+    Parameters(filter): Parameters<SessionFilter>,
 ) -> Result<Json<Page<Session>>, ApiError> {
-    Ok(Json(Page::whole(app.list_sessions(&namespace, &name).await?)))
+    Ok(Json(app.list_sessions(&namespace, &name, filter).await?))
 }
 
 /// One session.

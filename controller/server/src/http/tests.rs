@@ -12,6 +12,7 @@ use axum::{
 use berth_wire::problem::{Problem, ProblemType};
 use http_body_util::BodyExt;
 use secrecy::SecretString;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -22,9 +23,13 @@ use super::{guarded, router};
 use crate::{
     app::App,
     config::Limits,
-    directory::StaticDirectory,
+    directory::{SandboxAddress, StaticDirectory},
+    metrics::Metrics,
     store::{NewSession, SandboxKey, Sharing, SqliteStore, Store},
 };
+
+mod hostile;
+mod lists;
 
 const BOUND: Duration = Duration::from_secs(10);
 
@@ -39,12 +44,21 @@ impl Api {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap());
-        let app = App {
-            store: Arc::clone(&store),
-            directory: Arc::new(StaticDirectory(vec![])),
-            limits: Limits::default(),
-            shutdown: CancellationToken::new(),
+        let away = SandboxAddress {
+            namespace: "local".to_owned(),
+            name: "default".to_owned(),
+            directory: "/work".to_owned(),
+            door_url: "http://127.0.0.1:1".to_owned(),
+            door_password: SecretString::from("password"),
         };
+        let directory = Arc::new(StaticDirectory(vec![away]));
+        let app = App::new(
+            Arc::clone(&store),
+            directory,
+            Limits::default(),
+            CancellationToken::new(),
+            Metrics::default(),
+        );
         let router = router(&Arc::new(app), SecretString::from("token"));
         Self { store, router, _folder: folder }
     }
@@ -67,6 +81,10 @@ fn request(method: Method, path: &str) -> axum::http::request::Builder {
 }
 
 async fn problem(response: Response) -> Problem {
+    json(response).await
+}
+
+async fn json<T: DeserializeOwned>(response: Response) -> T {
     serde_json::from_slice(&to_bytes(response.into_body(), usize::MAX).await.unwrap()).unwrap()
 }
 
@@ -75,7 +93,7 @@ async fn a_panic_is_an_internal_problem_with_a_request_id() {
     async fn breaks() -> &'static str {
         panic!("a secret")
     }
-    let router = guarded(Router::new().route("/", get(breaks)));
+    let router = guarded(Router::new().route("/", get(breaks)), Metrics::default());
     let request = request(Method::GET, "/").body(Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -88,7 +88,29 @@ pub(super) enum CallResult {
     Deleted(Result<(), ClientError>),
 }
 
+impl CallResult {
+    /// The call's name, and whether it had its effect.
+    fn summary(&self) -> (&'static str, bool) {
+        match self {
+            Self::Prepared(result) => ("prepare", result.is_ok()),
+            Self::Posted(result) => ("post", result.is_ok()),
+            Self::Looked(result) => ("look", result.is_ok()),
+            Self::Aborted(result) => ("abort", result.is_ok()),
+            Self::Replied(_, result) => ("reply", result.is_ok()),
+            Self::Deleted(result) => ("delete", result.is_ok()),
+        }
+    }
+}
+
 impl End {
+    /// The call's name, and whether it had its effect.
+    pub(super) fn summary(&self) -> (&'static str, bool) {
+        match self {
+            Self::Session(_, result) => result.summary(),
+            Self::Sized(_, result) => ("sizes", result.is_ok()),
+        }
+    }
+
     /// Whether the door refused it since another owner raised the fence.
     pub(super) fn is_stale(&self) -> bool {
         let (Self::Sized(_, Err(error))

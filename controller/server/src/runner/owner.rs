@@ -27,6 +27,7 @@ use super::{
 use crate::{
     config::Limits,
     directory::SandboxAddress,
+    metrics::Metrics,
     store::{Commit, SandboxKey, SessionCommit, Store, StoreError},
 };
 
@@ -69,6 +70,7 @@ impl From<StoreError> for OwnerError {
 pub(super) struct Owner {
     pub(super) store: Arc<dyn Store>,
     pub(super) limits: Arc<Limits>,
+    metrics: Metrics,
     client: OpencodeClient,
     key: SandboxKey,
     lease: Arc<Lease>,
@@ -91,6 +93,7 @@ impl Owner {
         store: Arc<dyn Store>,
         address: &SandboxAddress,
         limits: Limits,
+        metrics: Metrics,
         (lease, taken): Taken,
     ) -> Result<Self, OwnerError> {
         let key = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
@@ -101,6 +104,7 @@ impl Owner {
         Ok(Self {
             store,
             limits: Arc::new(limits),
+            metrics,
             client,
             key,
             lease,
@@ -190,6 +194,8 @@ impl Owner {
 
     /// Takes the end of a call.
     pub(super) async fn finish_call(&mut self, done: Done) -> Result<(), OwnerError> {
+        let (call, is_ok) = done.end.summary();
+        self.metrics.called(call, is_ok);
         if done.end.is_stale() {
             return Err(OwnerError::TakenOver);
         }

@@ -38,6 +38,7 @@ mod wishes;
 
 use asking::Asking;
 use running::Running;
+pub(super) use running::content_of;
 
 /// When something happens.
 #[derive(Debug, Clone, Copy)]

@@ -14,10 +14,15 @@ use uuid::Uuid;
 
 use super::{
     Acquired, Answer, Answered, AskKind, Cancel, Change, Commit, Enqueued, LogBounds, NewEvent, NewSession,
-    NewTurn, Ownership, SandboxKey, SessionCommit, Sharing, SqliteStore, Store, StoreError, TurnOptions,
+    NewTurn, Ownership, SandboxKey, SessionCommit, SessionQuery, Sharing, SqliteStore, Store, StoreError,
+    TurnOptions,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
+
+mod lists;
+
+use lists::*;
 
 fn sandbox() -> SandboxKey {
     SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() }
@@ -38,6 +43,7 @@ fn new_turn(session_id: Uuid, key: Option<&str>, text: &str) -> NewTurn {
         id: Uuid::now_v7(),
         session_id,
         prompt: vec![PromptPart::Text { text: text.to_owned() }],
+        files: vec![],
         caller: "me".to_owned(),
         idempotency_key: key.map(str::to_owned),
         body_hash: text.as_bytes().to_vec(),
@@ -83,9 +89,9 @@ fn kinds(log: &[SessionEvent]) -> Vec<String> {
 
 async fn sessions_are_listed_newest_first_and_renamed(store: Arc<dyn Store>) {
     let (first, second) = (new_session(&*store).await, new_session(&*store).await);
-    let listed = store.list_sessions(&sandbox(), 10).await.unwrap();
+    let listed = store.list_sessions(&SessionQuery::newest(sandbox(), 10)).await.unwrap();
     assert_eq!(listed.iter().map(|session| session.id).collect::<Vec<_>>(), [second, first]);
-    assert_eq!(store.list_sessions(&sandbox(), 1).await.unwrap().len(), 1);
+    assert_eq!(store.list_sessions(&SessionQuery::newest(sandbox(), 1)).await.unwrap().len(), 1);
     let renamed = store.rename_session(first, "mine").await.unwrap().unwrap();
     assert_eq!(renamed.title.as_deref(), Some("mine"));
     let fence = take(&*store).await.fence;
@@ -463,7 +469,7 @@ async fn a_deleted_session_is_gone_at_once_and_then_for_good(store: Arc<dyn Stor
     assert_eq!(store.session(session).await.unwrap(), None);
     assert!(!store.has_session(session).await.unwrap());
     assert_eq!(store.turn(turn).await.unwrap(), None);
-    assert!(store.list_sessions(&sandbox(), 10).await.unwrap().is_empty());
+    assert!(store.list_sessions(&SessionQuery::newest(sandbox(), 10)).await.unwrap().is_empty());
     assert_eq!(store.enqueue_turn(new_turn(session, None, "x"), 9).await.unwrap(), Enqueued::NoSession);
     assert!(store.load_work(&sandbox()).await.unwrap()[0].deleted, "its owner still has to end it");
     let fence = take(&*store).await.fence;
@@ -500,6 +506,11 @@ macro_rules! contract {
             $store,
             $new,
             sessions_are_listed_newest_first_and_renamed,
+            lists_are_filtered_and_keep_their_places,
+            turns_are_paged_and_know_where_their_history_is,
+            what_is_removed_is_marked,
+            a_turn_that_did_not_succeed_is_retried_with_all_it_had,
+            usage_is_summed_over_turns,
             a_key_queues_once_whoever_races,
             the_queue_is_bounded_and_ordered,
             seq_is_dense_however_many_write,

@@ -3,23 +3,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use berth_wire::api::{Session, Turn};
+use berth_wire::{
+    api::{PromptPart, Session, Turn},
+    turn::TurnOutcome,
+};
 use jiff::Timestamp;
 use sqlx::{Sqlite, SqlitePool, Transaction};
 use tokio::{sync::watch, task::JoinSet};
 use uuid::Uuid;
 
+use crate::metrics::Metrics;
+
 use super::{
-    Acquired, Answer, Answered, Cancel, Commit, Enqueued, LogBounds, NewSession, NewTurn, SandboxKey,
-    SessionWork, StoreError, StoredEvent, signals::Signals,
+    Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, NewSession, NewTurn,
+    PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, StoreError, StoredEvent, TurnQuery,
+    signals::Signals,
 };
 
 mod lease;
+mod lists;
 mod log;
 mod named;
 mod neighbours;
 mod open;
 mod owner;
+mod retry;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -35,6 +43,8 @@ struct SqliteFile {
     readers: SqlitePool,
     sessions: Arc<Signals<Uuid>>,
     work: Arc<Signals<SandboxKey>>,
+    /// Where ends of turns are counted.
+    metrics: Metrics,
     /// Looks for writes of other processes, where there may be any. Ends with the store.
     _neighbours: JoinSet<()>,
 }
@@ -73,39 +83,12 @@ fn now() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// Reads sessions with what follows from their turns.
-macro_rules! select_session {
-    ($rest:literal) => {
-        concat!(
-            "SELECT s.*,
-                 (SELECT json_group_array(lower(hex(id))) FROM (
-                     SELECT id FROM turn WHERE session_id = s.id AND state IN ('queued', 'running') ORDER BY ordinal
-                 )) AS open_turns,
-                 CASE (SELECT max(state) FROM turn WHERE session_id = s.id AND state IN ('queued', 'running'))
-                     WHEN 'queued' THEN 'queued'
-                     WHEN 'running' THEN CASE WHEN EXISTS (
-                         SELECT 1 FROM ask WHERE session_id = s.id AND resolved = 0 AND answer IS NULL
-                     ) THEN 'waiting' ELSE 'running' END
-                     ELSE 'idle' END AS state,
-                 (SELECT json_object(
-                     'input_tokens', coalesce(sum(json_extract(usage, '$.input_tokens')), 0),
-                     'output_tokens', coalesce(sum(json_extract(usage, '$.output_tokens')), 0),
-                     'reasoning_tokens', coalesce(sum(json_extract(usage, '$.reasoning_tokens')), 0),
-                     'cache_read_tokens', coalesce(sum(json_extract(usage, '$.cache_read_tokens')), 0),
-                     'cache_write_tokens', coalesce(sum(json_extract(usage, '$.cache_write_tokens')), 0),
-                     'cost_usd', coalesce(sum(json_extract(usage, '$.cost_usd')), 0.0)
-                 ) FROM turn WHERE session_id = s.id AND usage IS NOT NULL) AS usage
-             FROM build_session s ",
-            $rest
-        )
-    };
-}
-
 impl SqliteFile {
     async fn create_session(&self, new: NewSession) -> Result<Session, StoreError> {
         sqlx::query(
-            "INSERT INTO build_session (id, namespace, sandbox, directory, title, title_fixed, created_at, updated_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5 IS NOT NULL, ?6, ?6)",
+            "INSERT INTO build_session (id, namespace, sandbox, directory, title, title_fixed, created_at, updated_at,
+                 title_folded)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5 IS NOT NULL, ?6, ?6, ?7)",
         )
         .bind(new.id)
         .bind(&new.sandbox.namespace)
@@ -113,18 +96,14 @@ impl SqliteFile {
         .bind(&new.directory)
         .bind(&new.title)
         .bind(now())
+        .bind(new.title.as_deref().map(str::to_lowercase))
         .execute(&self.writer)
         .await?;
         self.session(new.id).await?.ok_or(StoreError::Database(sqlx::Error::RowNotFound))
     }
 
     async fn session(&self, id: Uuid) -> Result<Option<Session>, StoreError> {
-        let row: Option<rows::SessionRow> =
-            sqlx::query_as(select_session!("WHERE s.id = ? AND s.deleted_at IS NULL"))
-                .bind(id)
-                .fetch_optional(&self.readers)
-                .await?;
-        row.map(Session::try_from).transpose()
+        lists::session(&self.readers, id).await
     }
 
     async fn has_session(&self, id: Uuid) -> Result<bool, StoreError> {
@@ -134,23 +113,17 @@ impl SqliteFile {
         Ok(query.bind(id).fetch_one(&self.readers).await?)
     }
 
-    async fn list_sessions(&self, sandbox: &SandboxKey, limit: i64) -> Result<Vec<Session>, StoreError> {
-        let rows: Vec<rows::SessionRow> = sqlx::query_as(select_session!(
-            "WHERE s.namespace = ? AND s.sandbox = ? AND s.deleted_at IS NULL ORDER BY s.id DESC LIMIT ?"
-        ))
-        .bind(&sandbox.namespace)
-        .bind(&sandbox.name)
-        .bind(limit)
-        .fetch_all(&self.readers)
-        .await?;
-        rows.into_iter().map(Session::try_from).collect()
+    async fn list_sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
+        lists::sessions(&self.readers, query).await
     }
 
     async fn rename_session(&self, id: Uuid, title: &str) -> Result<Option<Session>, StoreError> {
         sqlx::query(
-            "UPDATE build_session SET title = ?, title_fixed = 1, updated_at = ? WHERE id = ? AND deleted_at IS NULL",
+            "UPDATE build_session SET title = ?, title_folded = ?, title_fixed = 1, updated_at = ?
+             WHERE id = ? AND deleted_at IS NULL",
         )
         .bind(title)
+        .bind(title.to_lowercase())
         .bind(now())
         .bind(id)
         .execute(&self.writer)
@@ -188,30 +161,50 @@ impl SqliteFile {
     }
 
     async fn turn(&self, id: Uuid) -> Result<Option<Turn>, StoreError> {
-        let row: Option<rows::TurnRow> = sqlx::query_as(
-            "SELECT t.* FROM turn t JOIN build_session s ON s.id = t.session_id
-             WHERE t.id = ? AND s.deleted_at IS NULL",
-        )
-        .bind(id)
-        .fetch_optional(&self.readers)
-        .await?;
-        row.map(Turn::try_from).transpose()
+        Ok(lists::turn(&self.readers, id).await?.map(|row| row.turn))
     }
 
-    async fn turns(&self, session_id: Uuid) -> Result<Vec<Turn>, StoreError> {
-        let rows: Vec<rows::TurnRow> =
-            sqlx::query_as("SELECT * FROM turn WHERE session_id = ? ORDER BY ordinal")
-                .bind(session_id)
-                .fetch_all(&self.readers)
-                .await?;
-        rows.into_iter().map(Turn::try_from).collect()
+    async fn turn_row(&self, id: Uuid) -> Result<Option<HistoryRow>, StoreError> {
+        lists::turn(&self.readers, id).await
+    }
+
+    async fn list_turns(&self, query: &TurnQuery) -> Result<Vec<HistoryRow>, StoreError> {
+        lists::turns(&self.readers, query).await
+    }
+
+    async fn retry_turn(&self, retry: Retry, queue_limit: i64) -> Result<Retried, StoreError> {
+        let mut transaction = self.write().await?;
+        let retried = retry::retry(&mut transaction, retry, queue_limit).await?;
+        let Retried::New(turn) = &retried else { return Ok(retried) };
+        let sandbox = Self::sandbox_of(&mut transaction, turn.session_id).await?;
+        transaction.commit().await?;
+        self.sessions.notify(&turn.session_id);
+        if let Some(sandbox) = sandbox {
+            self.work.notify(&sandbox);
+        }
+        Ok(retried)
+    }
+
+    async fn load_prompt(&self, turn_id: Uuid) -> Result<Option<Vec<PromptPart>>, StoreError> {
+        retry::load_prompt(&self.readers, turn_id).await
+    }
+
+    async fn prompt_file(&self, turn_id: Uuid, part: usize) -> Result<Option<PromptFile>, StoreError> {
+        retry::prompt_file(&self.readers, turn_id, part).await
+    }
+
+    async fn count_open_turns(&self) -> Result<(i64, i64), StoreError> {
+        lists::count_open(&self.readers).await
     }
 
     async fn request_cancel(&self, session_id: Uuid, which: Cancel) -> Result<Vec<Uuid>, StoreError> {
         let mut transaction = self.write().await?;
         let Some(sandbox) = Self::sandbox_of(&mut transaction, session_id).await? else { return Ok(vec![]) };
-        let turns = wishes::cancel(&mut transaction, session_id, which).await?;
+        let (turns, ended) = wishes::cancel(&mut transaction, session_id, which).await?;
         transaction.commit().await?;
+        for _ in 0..ended {
+            self.metrics.turn_ended(&TurnOutcome::cancelled());
+        }
         self.sessions.notify(&session_id);
         self.work.notify(&sandbox);
         Ok(turns)
@@ -274,8 +267,11 @@ impl SqliteFile {
 
     async fn commit(&self, commit: Commit) -> Result<(), StoreError> {
         let mut transaction = self.write().await?;
-        owner::commit(&mut transaction, &commit).await?;
+        let ended = owner::commit(&mut transaction, &commit).await?;
         transaction.commit().await?;
+        for outcome in &ended {
+            self.metrics.turn_ended(outcome);
+        }
         for session in commit.sessions.iter().filter(|session| !session.events.is_empty()) {
             self.sessions.notify(&session.session_id);
         }

@@ -10,6 +10,8 @@ mod events;
 #[cfg(test)]
 mod fence;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod frames;
 #[cfg(test)]
 mod gate;

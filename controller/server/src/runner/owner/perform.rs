@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use berth_opencode::{ClientError, ModelReference};
+use berth_opencode::{ClientError, ModelReference, PromptContent};
 use berth_wire::event::{EventPayload, TurnStarted};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{
     super::{
         calls::{self, Done, End, Request},
-        session::{Beginning, Input, Output},
+        session::{Beginning, Input, Output, content_of},
     },
     Owner, OwnerError,
 };
@@ -29,7 +29,10 @@ impl Owner {
             match output {
                 Output::Log(event) => self.batch.push(session, event, now, self.limits.batch),
                 Output::Change(change) => self.batch.change(session, change, now),
-                Output::Call(turn, request) => self.call(session, turn, request),
+                Output::Call(turn, request) => {
+                    let request = self.with_files(turn, request).await?;
+                    self.call(session, turn, request);
+                }
                 Output::Reread => self.reread = true,
                 Output::Begin(beginning) => {
                     let begun = self.commit_beginning(session, *beginning).await?;
@@ -46,6 +49,19 @@ impl Owner {
             }
         }
         Ok(())
+    }
+
+    /// Prompts are remembered as they are shown: what `data:` URLs in them held is read when they are sent.
+    async fn with_files(&self, turn: Option<Uuid>, mut request: Request) -> Result<Request, OwnerError> {
+        let (Some(turn), Request::Post(prompt)) = (turn, &mut request) else { return Ok(request) };
+        if prompt.parts.iter().any(|part| matches!(part.content, PromptContent::File { .. }))
+            && let Some(whole) = self.store.load_prompt(turn).await?
+        {
+            for (part, whole) in prompt.parts.iter_mut().zip(&whole) {
+                part.content = content_of(whole);
+            }
+        }
+        Ok(request)
     }
 
     /// Starts a call; its end comes back to the loop.

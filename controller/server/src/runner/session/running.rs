@@ -100,7 +100,8 @@ impl Running {
     }
 }
 
-fn content_of(part: &PromptPart) -> PromptContent {
+/// A part in opencode's form.
+pub(in super::super) fn content_of(part: &PromptPart) -> PromptContent {
     match part {
         PromptPart::Text { text } => PromptContent::Text(text.clone()),
         PromptPart::File { mime, filename, url } => {

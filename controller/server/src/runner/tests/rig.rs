@@ -17,6 +17,7 @@ use super::door::FakeDoor;
 use crate::{
     config::Limits,
     directory::{SandboxAddress, SandboxDirectory, StaticDirectory},
+    metrics::Metrics,
     runner::{
         Runners,
         lease::{Lease, Taken},
@@ -91,6 +92,7 @@ impl Rig {
             &self.store,
             &directory,
             &self.limits,
+            &Metrics::default(),
             Uuid::nil(),
             CancellationToken::new(),
         ));
@@ -111,7 +113,8 @@ impl Rig {
     /// An owner that does nothing by itself.
     pub(super) async fn owner(&self) -> Owner {
         let lease = self.lease().await;
-        Owner::new(Arc::clone(&self.store), &self.address, self.limits.clone(), lease).unwrap()
+        Owner::new(Arc::clone(&self.store), &self.address, self.limits.clone(), Metrics::default(), lease)
+            .unwrap()
     }
 
     pub(super) async fn session(&self) -> Uuid {
@@ -125,6 +128,7 @@ impl Rig {
             id: Uuid::now_v7(),
             session_id,
             prompt: vec![PromptPart::Text { text: text.to_owned() }],
+            files: vec![],
             caller: "me".to_owned(),
             idempotency_key: None,
             body_hash: vec![],

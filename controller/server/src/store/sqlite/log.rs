@@ -1,7 +1,10 @@
 //! The log, and the ends of turns in it: what owners and callers both write. Writes run inside a transaction of their
 //! caller.
 
-use berth_wire::{event::PAYLOAD_VERSION, turn::TurnOutcome};
+use berth_wire::{
+    event::{EventPayload, PAYLOAD_VERSION},
+    turn::TurnOutcome,
+};
 use futures_util::TryStreamExt;
 use sqlx::{Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
@@ -71,7 +74,38 @@ pub(super) async fn append_events(
             .bind(at)
             .execute(&mut **tx)
             .await?;
+        if let EventPayload::MessageRemoved(removed) = &event.payload {
+            mark_removed(tx, session_id, &removed.message_id).await?;
+        }
     }
+    let end = first + i64::try_from(events.len()).unwrap_or(i64::MAX) - 1;
+    note_last(tx, events, end).await
+}
+
+/// What comes for a turn after its end moves the end of its history.
+async fn note_last(tx: &mut Tx<'_>, events: &[NewEvent], end: i64) -> Result<(), StoreError> {
+    let mut turns: Vec<Uuid> = events.iter().filter_map(|event| event.turn_id).collect();
+    turns.sort_unstable();
+    turns.dedup();
+    for turn in turns {
+        let query = "UPDATE turn SET last_seq = ? WHERE id = ? AND state NOT IN ('queued', 'running')";
+        sqlx::query(query).bind(end).bind(turn).execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+/// A prompt's message has the id under which it was sent. Other messages are the agent's, and belong to the turn whose
+/// prompt is the last before them: opencode's ids sort by time.
+async fn mark_removed(tx: &mut Tx<'_>, session_id: Uuid, message_id: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE turn SET removed = max(removed, CASE WHEN message_id = ?2 THEN 2 ELSE 1 END)
+         WHERE id = (SELECT id FROM turn WHERE session_id = ?1 AND message_id <= ?2
+             ORDER BY message_id DESC LIMIT 1)",
+    )
+    .bind(session_id)
+    .bind(message_id)
+    .execute(&mut **tx)
+    .await?;
     Ok(())
 }
 

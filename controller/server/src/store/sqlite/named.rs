@@ -6,17 +6,19 @@ use std::{
 };
 
 use async_trait::async_trait;
-use berth_wire::api::{Session, Turn};
+use berth_wire::api::{PromptPart, Session, Turn};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
     super::{
-        Acquired, Answer, Answered, Cancel, Commit, Enqueued, LogBounds, NewSession, NewTurn, SandboxKey,
-        SessionWork, Store, StoreError, StoredEvent,
+        Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, NewSession, NewTurn,
+        PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, Store, StoreError, StoredEvent,
+        TurnQuery,
     },
     Sharing, SqliteFile, StoreOpenError,
 };
+use crate::metrics::Metrics;
 
 /// The store on one SQLite file.
 #[derive(Debug)]
@@ -29,6 +31,13 @@ impl SqliteStore {
     /// Opens the file, makes it when absent, and brings its schema up to date.
     pub async fn open(path: &Path, sharing: Sharing) -> Result<Self, StoreOpenError> {
         Ok(Self { file: SqliteFile::open(path, sharing).await?, path: path.to_owned() })
+    }
+
+    /// The same store, which counts ends of turns there.
+    #[must_use]
+    pub fn counting(mut self, metrics: Metrics) -> Self {
+        self.file.metrics = metrics;
+        self
     }
 }
 
@@ -60,12 +69,17 @@ store! {
     async fn create_session(new: NewSession) -> Session;
     async fn session(id: Uuid) -> Option<Session>;
     async fn has_session(id: Uuid) -> bool;
-    async fn list_sessions(sandbox: &SandboxKey, limit: i64) -> Vec<Session>;
+    async fn list_sessions(query: &SessionQuery) -> Vec<Session>;
     async fn rename_session(id: Uuid, title: &str) -> Option<Session>;
     async fn request_delete(id: Uuid) -> bool;
     async fn enqueue_turn(new: NewTurn, queue_limit: i64) -> Enqueued;
     async fn turn(id: Uuid) -> Option<Turn>;
-    async fn turns(session_id: Uuid) -> Vec<Turn>;
+    async fn turn_row(id: Uuid) -> Option<HistoryRow>;
+    async fn list_turns(query: &TurnQuery) -> Vec<HistoryRow>;
+    async fn retry_turn(retry: Retry, queue_limit: i64) -> Retried;
+    async fn load_prompt(turn_id: Uuid) -> Option<Vec<PromptPart>>;
+    async fn prompt_file(turn_id: Uuid, part: usize) -> Option<PromptFile>;
+    async fn count_open_turns() -> (i64, i64);
     async fn request_cancel(session_id: Uuid, which: Cancel) -> Vec<Uuid>;
     async fn answer_ask(session_id: Uuid, id: &str, answer: Answer) -> Answered;
     async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> Vec<StoredEvent>;

@@ -16,6 +16,7 @@ use sqlx::{
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{super::fault::Fault, Sharing, SqliteFile, neighbours};
+use crate::metrics::Metrics;
 
 /// Readers beside the one writer.
 const READERS: u32 = 4;
@@ -106,7 +107,8 @@ impl SqliteFile {
             }
             Sharing::Alone => end_leases(&writer).await.map_err(failed)?,
         }
-        Ok(Self { writer, readers, sessions, work, _neighbours: neighbours })
+        let metrics = Metrics::default();
+        Ok(Self { writer, readers, sessions, work, metrics, _neighbours: neighbours })
     }
 }
 

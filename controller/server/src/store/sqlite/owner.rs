@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use berth_wire::event::EventPayload;
+use berth_wire::{event::EventPayload, turn::TurnOutcome};
 use sqlx::{FromRow, Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
 
@@ -128,7 +128,8 @@ pub(super) async fn check_fence(tx: &mut Tx<'_>, sandbox: &SandboxKey, fence: i6
     if held == Some(fence) { Ok(()) } else { Err(StoreError::Fenced) }
 }
 
-pub(super) async fn commit(tx: &mut Tx<'_>, commit: &Commit) -> Result<(), StoreError> {
+/// Writes what an owner learned, and tells which turns ended by it.
+pub(super) async fn commit(tx: &mut Tx<'_>, commit: &Commit) -> Result<Vec<TurnOutcome>, StoreError> {
     let moved = sqlx::query(
         "UPDATE sandbox
          SET cursor = ?, boot_id = ?, lease_until = CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?
@@ -145,13 +146,14 @@ pub(super) async fn commit(tx: &mut Tx<'_>, commit: &Commit) -> Result<(), Store
     if moved.rows_affected() == 0 {
         return Err(StoreError::Fenced);
     }
+    let mut ended = Vec::new();
     for session in &commit.sessions {
-        commit_session(tx, session).await?;
+        ended.extend(commit_session(tx, session).await?);
     }
-    Ok(())
+    Ok(ended)
 }
 
-async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<(), StoreError> {
+async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<Vec<TurnOutcome>, StoreError> {
     let mut events = Cow::Borrowed(session.events.as_slice());
     for change in &session.changes {
         apply_change(tx, session.session_id, change, &mut events).await?;
@@ -161,7 +163,11 @@ async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<(), 
         let query = sqlx::query("UPDATE build_session SET translator = ? WHERE id = ?");
         query.bind(translator).bind(session.session_id).execute(&mut **tx).await?;
     }
-    Ok(())
+    let ended = events.iter().filter_map(|event| match &event.payload {
+        EventPayload::TurnEnded(outcome) => Some(outcome.clone()),
+        _ => None,
+    });
+    Ok(ended.collect())
 }
 
 /// A queued turn may have been cancelled meanwhile; its end is in the log then, and one is enough.
@@ -194,8 +200,10 @@ async fn apply_change(
             Ok(())
         }
         Change::Title { title } => {
-            let query = sqlx::query("UPDATE build_session SET title = ? WHERE id = ? AND title_fixed = 0");
-            query.bind(title).bind(session_id).execute(&mut **tx).await?;
+            let query = sqlx::query(
+                "UPDATE build_session SET title = ?, title_folded = ? WHERE id = ? AND title_fixed = 0",
+            );
+            query.bind(title).bind(title.to_lowercase()).bind(session_id).execute(&mut **tx).await?;
             Ok(())
         }
         Change::AskOpened { .. } => open_ask_row(tx, session_id, change).await,
@@ -226,7 +234,9 @@ async fn open_ask_row(tx: &mut Tx<'_>, session_id: Uuid, change: &Change) -> Res
 
 async fn start_turn(tx: &mut Tx<'_>, turn_id: Uuid, message_id: &str) -> Result<(), StoreError> {
     let started = sqlx::query(
-        "UPDATE turn SET state = 'running', message_id = ?, started_at = ? WHERE id = ? AND state = 'queued'
+        "UPDATE turn SET state = 'running', message_id = ?, started_at = ?,
+             first_seq = (SELECT next_seq FROM build_session WHERE id = turn.session_id)
+         WHERE id = ? AND state = 'queued'
              AND session_id IN (SELECT id FROM build_session WHERE deleted_at IS NULL)",
     )
     .bind(message_id)

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{StoreError, StoredEvent, TurnOptions},
+    super::{HistoryRow, Removed, StoreError, StoredEvent, TurnOptions},
     from_name,
 };
 
@@ -67,6 +67,9 @@ pub(super) struct TurnRow {
     agent: Option<String>,
     retry_of: Option<Uuid>,
     pub(super) active_ms: i64,
+    first_seq: Option<i64>,
+    last_seq: Option<i64>,
+    removed: i64,
 }
 
 impl TurnRow {
@@ -76,6 +79,24 @@ impl TurnRow {
             model: self.model.as_deref().map(serde_json::from_str).transpose()?,
             agent: self.agent.clone(),
             retry_of: self.retry_of,
+        })
+    }
+}
+
+impl TryFrom<TurnRow> for HistoryRow {
+    type Error = StoreError;
+
+    fn try_from(row: TurnRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            message_id: row.message_id.clone(),
+            removed: match row.removed {
+                0 => Removed::Nothing,
+                1 => Removed::Partly,
+                _ => Removed::Wholly,
+            },
+            first_seq: row.first_seq,
+            last_seq: row.last_seq,
+            turn: Turn::try_from(row)?,
         })
     }
 }

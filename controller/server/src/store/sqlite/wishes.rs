@@ -12,6 +12,7 @@ use super::{
     super::{Answer, Answered, Cancel, Enqueued, NewEvent, NewTurn, StoreError},
     log::{append_events, end_turn},
     now,
+    retry::insert_files,
     rows::TurnRow,
 };
 
@@ -26,6 +27,7 @@ pub(super) async fn enqueue(tx: &mut Tx<'_>, new: NewTurn, queue_limit: i64) -> 
         return Ok(Enqueued::QueueFull);
     }
     let turn = insert_turn(tx, &new).await?;
+    insert_files(tx, new.id, &new.files).await?;
     let queued = EventPayload::TurnQueued(TurnQueued { prompt: new.prompt });
     let event = NewEvent { turn_id: Some(new.id), payload: queued };
     append_events(tx, new.session_id, &[event]).await?;
@@ -74,12 +76,13 @@ async fn insert_turn(tx: &mut Tx<'_>, new: &NewTurn) -> Result<Turn, StoreError>
     Turn::try_from(row)
 }
 
-/// Asks open turns to end. One that is still queued ends here; the running one gets a mark that its owner reads.
+/// Asks open turns to end, and tells which, and how many ended by it. One that is still queued ends here; the running one
+/// gets a mark that its owner reads.
 pub(super) async fn cancel(
     tx: &mut Tx<'_>,
     session_id: Uuid,
     which: Cancel,
-) -> Result<Vec<Uuid>, StoreError> {
+) -> Result<(Vec<Uuid>, usize), StoreError> {
     let (limit, only) = match which {
         Cancel::Oldest => (1, None),
         Cancel::All => (-1, None),
@@ -104,7 +107,8 @@ pub(super) async fn cancel(
             query.bind(turn_id).execute(&mut **tx).await?;
         }
     }
-    Ok(open.into_iter().map(|(id, _)| id).collect())
+    let ended = open.iter().filter(|(_, state)| state == "queued").count();
+    Ok((open.into_iter().map(|(id, _)| id).collect(), ended))
 }
 
 pub(super) async fn answer(

@@ -1,0 +1,108 @@
+//! A client for each sandbox's door, for reads that need no owner. Does IO.
+//!
+//! Any replica may read: a `GET` changes nothing, and carries no fence. A client keeps its connections, so it is made
+//! once, and anew when the sandbox moved or its password changed.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
+use berth_wire::door::DoorState;
+use secrecy::ExposeSecret;
+use tokio::time::timeout;
+
+use super::AppError;
+use crate::{directory::SandboxAddress, http::trace::Trace, store::SandboxKey};
+
+/// How long a door may take to tell its state.
+const STATE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a connection may take to be made: a list of sandboxes waits for none longer than for a state.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long one call may take. A little shorter than a request, so that what stood in the way can be told.
+const CALL_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// The clients, by sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Doors {
+    clients: Mutex<HashMap<SandboxKey, Held>>,
+}
+
+/// A client, and where it leads.
+#[derive(Debug)]
+struct Held {
+    address: SandboxAddress,
+    client: OpencodeClient,
+}
+
+impl Doors {
+    /// The client of a sandbox.
+    pub(super) fn client(&self, address: &SandboxAddress) -> Result<OpencodeClient, AppError> {
+        let key = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = clients.get(&key).filter(|held| leads_to(held, address)) {
+            return Ok(in_trace(held.client.clone()));
+        }
+        let client = connect(address).map_err(AppError::Sandbox)?;
+        clients.insert(key, Held { address: address.clone(), client: client.clone() });
+        Ok(in_trace(client))
+    }
+
+    /// What the door says of its opencode; nothing when it does not answer.
+    pub(super) async fn state(&self, address: &SandboxAddress) -> Option<DoorState> {
+        let client = self.client(address).ok()?;
+        timeout(STATE_TIMEOUT, client.door_state()).await.ok()?.ok()
+    }
+}
+
+/// Calls of a request carry its trace on.
+fn in_trace(client: OpencodeClient) -> OpencodeClient {
+    match Trace::current() {
+        Some(trace) => client.traced(&trace.to_header()),
+        None => client,
+    }
+}
+
+fn leads_to(held: &Held, address: &SandboxAddress) -> bool {
+    held.address.door_url == address.door_url
+        && held.address.door_password.expose_secret() == address.door_password.expose_secret()
+}
+
+fn connect(address: &SandboxAddress) -> Result<OpencodeClient, ClientError> {
+    let mut config = ClientConfig::new(&*address.door_url, address.door_password.clone());
+    config.connect_timeout = CONNECT_TIMEOUT;
+    config.request_timeout = CALL_TIMEOUT;
+    OpencodeClient::new(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+
+    fn address(url: &str, password: &str) -> SandboxAddress {
+        SandboxAddress {
+            namespace: "local".to_owned(),
+            name: "default".to_owned(),
+            directory: "/work".to_owned(),
+            door_url: url.to_owned(),
+            door_password: SecretString::from(password),
+        }
+    }
+
+    #[test]
+    fn a_sandbox_has_one_client_until_it_moves() {
+        let doors = Doors::default();
+        let (first, moved) = (address("http://127.0.0.1:1", "a"), address("http://127.0.0.1:2", "a"));
+        let rotated = address("http://127.0.0.1:2", "b");
+        let held = |doors: &Doors| doors.clients.lock().unwrap().values().next().unwrap().address.clone();
+        for (next, expected) in [(&first, &first), (&first, &first), (&moved, &moved), (&rotated, &rotated)] {
+            doors.client(next).unwrap();
+            assert!(leads_to(&Held { address: held(&doors), client: doors.client(next).unwrap() }, expected));
+            assert_eq!(doors.clients.lock().unwrap().len(), 1);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! SV-7: open event streams do not hold up the end of `berth up`.
+
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use berth_tests::{UpProcess, within};
+use berth_wire::api::CreateSession;
+use tokio::{
+    io::AsyncReadExt,
+    process::{Child, Command},
+};
+
+/// Within this `berth up` has ended after SIGTERM, whatever its clients do.
+const STATED: Duration = Duration::from_secs(15);
+
+fn curl(up: &UpProcess, session: &str) -> Child {
+    let (url, token) = up.address();
+    Command::new("curl")
+        .args([
+            "-sSN",
+            "-H",
+            &format!("authorization: Bearer {token}"),
+            &format!("{url}/v1/sessions/{session}/events"),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("curl runs")
+}
+
+#[tokio::test]
+async fn sv_7_streams_end_cleanly_and_one_that_never_reads_is_left_behind() {
+    let up = UpProcess::start().await;
+    let client = up.client();
+    let new = CreateSession::default();
+    let session = client.create_session("local", "default", &new).await.expect("a session").id.to_string();
+    let long = client.create_session("local", "default", &new).await.expect("a session").id;
+    // More than the sockets of a client that does not read can hold.
+    let prompt = berth_wire::api::PostMessage::text("@stub text:n=60000,d=0");
+    let turn = client.post_message(long, &prompt, "long").await.expect("a prompt");
+    berth_tests::SessionLog::until_end(&client, long, turn.id).await.check();
+
+    let mut idle: Vec<Child> = (0..50).map(|_| curl(&up, &session)).collect();
+    let mut stuck = curl(&up, &long.to_string());
+    within("the streams to be open", async {
+        while !up.metrics().await.contains("berth_server_event_streams 51") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let begun = Instant::now();
+    up.stop().await;
+    assert!(begun.elapsed() < STATED, "it took {:?}", begun.elapsed());
+    for stream in &mut idle {
+        let ended = within("the end of a stream", stream.wait()).await.expect("it ends");
+        assert_eq!(ended.code(), Some(0), "a stream ends as an answer does, and does not break");
+    }
+    let mut rest = Vec::new();
+    let mut output = stuck.stdout.take().expect("its output");
+    within("what is left of the other", output.read_to_end(&mut rest)).await.expect("it can be read");
+    assert!(!rest.is_empty());
+}
+
+#[tokio::test]
+async fn sv_7_a_second_sigterm_ends_it_at_once() {
+    let up = UpProcess::start().await;
+    let client = up.client();
+    let new = CreateSession::default();
+    let session = client.create_session("local", "default", &new).await.expect("a session").id;
+    client
+        .post_message(session, &berth_wire::api::PostMessage::text("@stub hang"), "k")
+        .await
+        .expect("a prompt");
+    let elapsed = up.stop_twice().await;
+    assert!(elapsed < STATED, "it took {elapsed:?}");
+}
