@@ -103,9 +103,10 @@ impl OpencodeClient {
     }
 }
 
+/// What a prompt's turn changed; nothing where it changed nothing (1.15.4 says so with an empty list).
 fn diffs_of(message: &MessageWithParts) -> Option<Vec<FileDiff>> {
     let Value::Array(diffs) = &message.info.summary["diffs"] else { return None };
-    if message.info.role != Role::User {
+    if message.info.role != Role::User || diffs.is_empty() {
         return None;
     }
     Some(diffs.iter().filter_map(|diff| serde_json::from_value(diff.clone()).ok()).collect())
