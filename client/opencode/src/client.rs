@@ -398,13 +398,12 @@ impl Answer {
 fn configuration_fault(data: &Value) -> String {
     let path = data["path"].as_str().unwrap_or("a configuration file");
     let words = data["message"].as_str().unwrap_or_default();
-    let listed = match words.split_once("--- Errors ---") {
-        Some((_, listed)) => listed,
-        None if words.contains("---") => "",
-        None => words,
+    let mut faults: Vec<String> = match words.rsplit_once("--- Errors ---") {
+        Some((_, listed)) => listed.lines().filter(|line| is_place(line)).map(str::to_owned).collect(),
+        None if words.contains("---") => Vec::new(),
+        // Beneath its words a parser shows lines of the file.
+        None => words.trim().lines().take(1).map(str::to_owned).collect(),
     };
-    let listed = listed.split("--- End ---").next().unwrap_or_default();
-    let mut faults: Vec<String> = listed.lines().map(str::trim).map(str::to_owned).collect();
     let issues = data["issues"].as_array().map(Vec::as_slice).unwrap_or_default();
     faults.extend(issues.iter().map(|issue| {
         let keys = issue["path"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -415,6 +414,18 @@ fn configuration_fault(data: &Value) -> String {
     faults.retain(|fault| !fault.is_empty());
     faults.dedup();
     if faults.is_empty() { path.to_owned() } else { format!("{path}: {}", faults.join("; ")) }
+}
+
+/// Whether a line says what is wrong and where, as in `CommaExpected at line 3, column 9`, and nothing else.
+fn is_place(line: &str) -> bool {
+    let place = || {
+        let (fault, at) = line.split_once(" at line ")?;
+        let (row, column) = at.split_once(", column ")?;
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let named = !fault.is_empty() && fault.bytes().all(|byte| byte.is_ascii_alphabetic());
+        Some(named && is_number(row) && is_number(column))
+    };
+    place().unwrap_or(false)
 }
 
 fn content_type(response: &reqwest::Response) -> String {
@@ -472,5 +483,25 @@ mod tests {
         let words = "/work/opencode.json: permission.bash: not a value that opencode takes";
         assert_eq!(configuration_fault(&invalid), words);
         assert_eq!(configuration_fault(&Value::Null), "a configuration file");
+    }
+
+    /// opencode 1.18.33 shows the line of each fault beneath it; a file may hold what looks like opencode's own marks, and
+    /// a parser of another format shows lines of its own.
+    #[test]
+    fn no_line_of_a_broken_configuration_is_told() {
+        let listed =
+            "CommaExpected at line 3, column 9\n   Line 3:   \"apiKey\" \"sk-1\"\n                  ^";
+        let told = [
+            format!("\n--- JSONC Input ---\n{{\n \"apiKey\" \"sk-1\"\n--- Errors ---\n{listed}\n--- End ---"),
+            format!(
+                "\n--- JSONC Input ---\n--- Errors ---\nsk-1 at line 1\n--- Errors ---\n{listed}\n--- End ---"
+            ),
+            "bad indentation at line 2, column 3:\n  apiKey: sk-1\n  ^".to_owned(),
+        ];
+        for message in told {
+            let fault = configuration_fault(&json!({ "path": "/work/opencode.json", "message": message }));
+            assert!(!fault.contains("sk-1"), "{fault}");
+            assert!(fault.contains(" at line "), "{fault}");
+        }
     }
 }
