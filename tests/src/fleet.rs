@@ -115,6 +115,11 @@ impl Fleet {
         fleet
     }
 
+    /// Base address of a server, and its token, for programs that are not ours.
+    pub fn address(&self, server: usize) -> (String, String) {
+        (format!("http://{}", self.listens[server]), self.token.expose_secret().to_owned())
+    }
+
     /// A client of one of the servers.
     pub fn client(&self, server: usize) -> BerthClient {
         let url = format!("http://{}", self.listens[server]);

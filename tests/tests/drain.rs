@@ -1,22 +1,21 @@
-//! SV-7: open event streams do not hold up the end of `berth up`.
+//! SV-7: open event streams do not hold up the end of `berth up`, nor of `berth-controller serve`.
 
 use std::{
     process::Stdio,
     time::{Duration, Instant},
 };
 
-use berth_tests::{UpProcess, within};
-use berth_wire::api::CreateSession;
+use berth_tests::{Fleet, SessionLog, UpProcess, within};
+use berth_wire::api::{CreateSession, PostMessage};
 use tokio::{
     io::AsyncReadExt,
     process::{Child, Command},
 };
 
-/// Within this `berth up` has ended after SIGTERM, whatever its clients do.
+/// Within this the program has ended after SIGTERM, whatever its clients do.
 const STATED: Duration = Duration::from_secs(15);
 
-fn curl(up: &UpProcess, session: &str) -> Child {
-    let (url, token) = up.address();
+fn curl((url, token): (String, String), session: &str) -> Child {
     Command::new("curl")
         .args([
             "-sSN",
@@ -39,12 +38,12 @@ async fn sv_7_streams_end_cleanly_and_one_that_never_reads_is_left_behind() {
     let session = client.create_session("local", "default", &new).await.expect("a session").id.to_string();
     let long = client.create_session("local", "default", &new).await.expect("a session").id;
     // More than the sockets of a client that does not read can hold.
-    let prompt = berth_wire::api::PostMessage::text("@stub text:n=60000,d=0");
+    let prompt = PostMessage::text("@stub text:n=60000,d=0");
     let turn = client.post_message(long, &prompt, "long").await.expect("a prompt");
-    berth_tests::SessionLog::until_end(&client, long, turn.id).await.check();
+    SessionLog::until_end(&client, long, turn.id).await.check();
 
-    let mut idle: Vec<Child> = (0..50).map(|_| curl(&up, &session)).collect();
-    let mut stuck = curl(&up, &long.to_string());
+    let mut idle: Vec<Child> = (0..50).map(|_| curl(up.address(), &session)).collect();
+    let mut stuck = curl(up.address(), &long.to_string());
     within("the streams to be open", async {
         while !up.metrics().await.contains("berth_server_event_streams 51") {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -65,15 +64,47 @@ async fn sv_7_streams_end_cleanly_and_one_that_never_reads_is_left_behind() {
 }
 
 #[tokio::test]
+async fn sv_7_the_servers_program_ends_beside_open_streams_and_gives_its_lease_up() {
+    let mut fleet = Fleet::start(1).await;
+    let client = fleet.client(0);
+    let session = fleet.session(0).await;
+    let prompt = PostMessage::text("@stub say:before");
+    let turn = client.post_message(session, &prompt, "before").await.expect("a prompt");
+    SessionLog::until_end(&client, session, turn.id).await.check();
+    let mut streams: Vec<Child> = (0..50).map(|_| curl(fleet.address(0), &session.to_string())).collect();
+    let (url, _) = fleet.address(0);
+    within("the streams to be open", async {
+        loop {
+            let answer = reqwest::get(format!("{url}/metrics")).await.expect("the server answers");
+            if answer.text().await.expect("text").contains("berth_server_event_streams 50") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let (status, elapsed) = fleet.servers[0].terminate().await;
+    assert_eq!(status.code(), Some(0), "{}", fleet.servers[0].log());
+    assert!(elapsed < STATED, "it took {elapsed:?}");
+    for stream in &mut streams {
+        let ended = within("the end of a stream", stream.wait()).await.expect("it ends");
+        assert_eq!(ended.code(), Some(0));
+    }
+    // Another server would wait for a lease that was not given up.
+    fleet.servers[0].start();
+    fleet.serves(0).await;
+    let turn = client.post_message(session, &PostMessage::text("@stub say:after"), "after").await;
+    SessionLog::until_end(&client, session, turn.expect("a prompt").id).await.check();
+    fleet.stop().await;
+}
+
+#[tokio::test]
 async fn sv_7_a_second_sigterm_ends_it_at_once() {
     let up = UpProcess::start().await;
     let client = up.client();
     let new = CreateSession::default();
     let session = client.create_session("local", "default", &new).await.expect("a session").id;
-    client
-        .post_message(session, &berth_wire::api::PostMessage::text("@stub hang"), "k")
-        .await
-        .expect("a prompt");
+    client.post_message(session, &PostMessage::text("@stub hang"), "k").await.expect("a prompt");
     let elapsed = up.stop_twice().await;
     assert!(elapsed < STATED, "it took {elapsed:?}");
 }

@@ -205,6 +205,25 @@ async fn files_in_a_prompt_reach_the_model_and_a_retry_has_them_too() {
 }
 
 #[tokio::test]
+async fn the_largest_file_in_a_prompt_holds_nobody_up() {
+    let stack = Stack::start().await;
+    let (session, other) = (stack.session().await.id, stack.session().await.id);
+    let text = "A".repeat(berth_wire::api::DATA_URL_MAX / 3 * 4);
+    let file = PromptPart::File {
+        mime: "application/pdf".to_owned(),
+        filename: Some("large.pdf".to_owned()),
+        url: format!("data:application/pdf;base64,{text}"),
+    };
+    let body = PostMessage::new(vec![PromptPart::text("@stub say:seen"), file]);
+    let plain = PostMessage::text("@stub text:n=50,d=5");
+    let (large, small) = tokio::join!(run(&stack, session, &body), run(&stack, other, &plain));
+    assert_eq!((large.state, small.state), (TurnState::Succeeded, TurnState::Succeeded), "{:?}", large.error);
+    let part = stack.client.read_part(large.id, 1).await.expect("the part");
+    assert_eq!(bytes(part).await.len(), text.len() / 4 * 3);
+    stack.stop().await;
+}
+
+#[tokio::test]
 async fn what_was_reverted_is_marked_in_the_history() {
     let stack = Stack::start().await;
     let session = stack.session().await.id;

@@ -106,6 +106,7 @@ pub struct AgentInfo {
 #[serde(deny_unknown_fields)]
 pub struct CreateSession {
     /// Title, 1 to 200 characters; opencode writes one after the first turn when absent.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     #[serde(default)]
     pub title: Option<String>,
 }
@@ -115,6 +116,7 @@ pub struct CreateSession {
 #[serde(deny_unknown_fields)]
 pub struct RenameSession {
     /// Title, 1 to 200 characters.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S", example = "Fix the login page")]
     pub title: String,
 }
 

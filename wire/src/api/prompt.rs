@@ -16,8 +16,10 @@ pub const DATA_URL_MAX: usize = 8 * 1024 * 1024;
 #[serde(deny_unknown_fields)]
 pub struct ModelChoice {
     /// Provider, as opencode's configuration names it.
+    #[schema(min_length = 1, max_length = 255)]
     pub provider_id: String,
     /// Model, as the provider names it.
+    #[schema(min_length = 1, max_length = 255)]
     pub model_id: String,
 }
 
@@ -53,13 +55,16 @@ pub enum PromptPart {
     /// Plain text.
     Text {
         /// The text, not blank.
+        #[schema(min_length = 1, pattern = r"\S")]
         text: String,
     },
     /// A file; with an image's media type, an image.
     File {
         /// Media type, such as `image/png`.
+        #[schema(pattern = "^[a-z]+/[a-z0-9.+-]+$")]
         mime: String,
         /// Its name, for the model and for people.
+        #[schema(min_length = 1, max_length = 255)]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         filename: Option<String>,
         /// In a request: a `data:` URL with at most 8 MiB, or a `file://` URL of a path beneath the session's
@@ -70,6 +75,7 @@ pub enum PromptPart {
     /// The mention of a subagent that the agent is asked to use.
     Agent {
         /// Its name.
+        #[schema(min_length = 1, max_length = 255, pattern = r"\S")]
         name: String,
     },
 }
@@ -116,14 +122,17 @@ pub fn shown_prompt(turn: Uuid, parts: Vec<PromptPart>) -> Vec<PromptPart> {
 
 /// Body of `POST /v1/sessions/{id}/messages`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "parts": [{ "type": "text", "text": "What does this repository do?" }] }))]
 #[serde(deny_unknown_fields)]
 pub struct PostMessage {
     /// The prompt, 1 to 64 parts.
+    #[schema(min_items = 1, max_items = 64)]
     pub parts: Vec<PromptPart>,
     /// The model that is to answer; it stays the session's for later prompts. The session's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelChoice>,
     /// Name of the agent that is to answer; opencode's default one when absent.
+    #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }

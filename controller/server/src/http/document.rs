@@ -23,12 +23,13 @@ use utoipa::{
 struct Base;
 
 /// Problems that every route may answer with: no or a wrong token, a foreign host or origin, a request that came too
-/// slowly, and a defect.
-const EVERYWHERE: [ProblemType; 4] = [
+/// slowly, a defect, and a database that cannot be used.
+const EVERYWHERE: [ProblemType; 5] = [
     ProblemType::Unauthorized,
     ProblemType::ForbiddenOrigin,
     ProblemType::RequestTimeout,
     ProblemType::Internal,
+    ProblemType::StorageUnavailable,
 ];
 
 /// One document of these parts.
@@ -80,7 +81,7 @@ mod tests {
         for operation in document.paths.paths.values_mut().flat_map(operations) {
             count += 1;
             let responses = &operation.responses.responses;
-            for status in ["401", "403", "408", "500"] {
+            for status in ["401", "403", "408", "500", "503"] {
                 assert!(responses.contains_key(status), "{:?} {status}", operation.operation_id);
             }
             for (status, response) in responses {
