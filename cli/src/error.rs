@@ -3,7 +3,10 @@
 use std::{io, path::PathBuf};
 
 use berth_client::ClientError;
-use berth_wire::turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason};
+use berth_wire::{
+    problem::{Problem, ProblemType},
+    turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason},
+};
 use uuid::Uuid;
 
 use crate::{choice::SessionChoice, up::UpError};
@@ -95,6 +98,14 @@ pub enum CliError {
     /// No server is known.
     #[error("no server is known: start one with `berth up`, or name one with --server and --token-file")]
     NoServer,
+    /// There is no such sandbox.
+    #[error("there is no sandbox {sandbox}; there are: {known}")]
+    NoSandbox {
+        /// As it was named.
+        sandbox: String,
+        /// Those that there are.
+        known: String,
+    },
     /// There is no such session.
     #[error("{}", no_session(choice))]
     NoSession {
@@ -175,6 +186,23 @@ impl CliError {
         Self::Usage { field, reason: reason.into() }
     }
 
+    /// What to do next, where the error does not say so itself.
+    pub fn hint(&self) -> Option<&'static str> {
+        let Self::Client(error) = self else { return None };
+        match error.problem().and_then(Problem::problem_type) {
+            Some(ProblemType::Unauthorized) => {
+                Some("that token is not this server's: name the file with the right one by --token-file")
+            }
+            Some(ProblemType::Internal) => {
+                Some("`berth doctor --bundle FILE` gathers what helps to find the cause")
+            }
+            None if error.is_unreachable() => {
+                Some("does it run? `berth up` starts it, and `berth doctor` looks for what is in the way")
+            }
+            _ => None,
+        }
+    }
+
     /// What it means for the shell.
     pub fn exit(&self) -> Exit {
         match self {
@@ -183,7 +211,8 @@ impl CliError {
             | Self::Up(UpError::OpencodeGiven { .. } | UpError::Port { .. }) => Exit::Usage,
             Self::NoServer => Exit::Unreachable,
             Self::CancelTimeout { .. } => Exit::Cancelled,
-            Self::NoSession { .. }
+            Self::NoSandbox { .. }
+            | Self::NoSession { .. }
             | Self::Ambiguous { .. }
             | Self::Up(UpError::InUse { .. } | UpError::Starting { .. })
             | Self::Opencode(
@@ -233,8 +262,6 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_wire::problem::{Problem, ProblemType};
-
     use super::*;
 
     #[test]

@@ -60,7 +60,11 @@ pub fn main() -> ExitCode {
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Failed.into(),
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "error: {}", chain(&error));
+            let mut text = format!("error: {}\n", chain(&error));
+            if let Some(hint) = error.hint() {
+                text.extend(["  → ", hint, "\n"]);
+            }
+            let _ = std::io::stderr().write_all(text.as_bytes());
             error.exit().into()
         }
     }

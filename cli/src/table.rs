@@ -27,6 +27,28 @@ pub fn lines(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> Vec
     rows.iter().map(|row| line(row, &widths, room)).collect()
 }
 
+/// The text in lines of at most `width` columns, cut between words where that can be done. The first line begins with
+/// `begin`, the others with as many blanks.
+pub fn wrapped(begin: &str, text: &str, width: Option<usize>) -> Vec<String> {
+    let indent = " ".repeat(begin.width());
+    let Some(width) = width else { return vec![format!("{begin}{text}")] };
+    let room = width.saturating_sub(indent.len()).max(LAST_MIN);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always one");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.width() + 1 + word.width() <= room {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    let begins = std::iter::once(begin).chain(std::iter::repeat(indent.as_str()));
+    begins.zip(&lines).map(|(begin, line)| format!("{begin}{line}")).collect()
+}
+
 fn line(row: &[String], widths: &[usize], room: Option<usize>) -> String {
     let mut text = String::new();
     for (cell, width) in row.iter().zip(widths) {
@@ -75,6 +97,13 @@ mod tests {
         );
         let narrow = lines(&["ID", "STATE", "TITLE"], &rows, Some(30));
         assert_eq!(narrow[1], "0198f2c4  idle     the login…");
+    }
+
+    #[test]
+    fn text_is_wrapped_between_words_under_its_beginning() {
+        assert_eq!(wrapped("✓ a  ", "one two three four", Some(18)), ["✓ a  one two three", "     four"]);
+        assert_eq!(wrapped("", "a-word-that-fits-nowhere x", Some(12)), ["a-word-that-fits-nowhere", "x"]);
+        assert_eq!(wrapped("> ", "one two", None), ["> one two"]);
     }
 
     #[test]

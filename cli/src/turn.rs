@@ -6,7 +6,7 @@ use berth_client::{BerthClient, ClientError};
 use berth_wire::{
     api::{CancelRequest, CancelResponse, CreateSession, PostMessage, Session, Turn},
     event::{EventPayload, SessionEvent},
-    problem::ProblemType,
+    problem::{Problem, ProblemType},
     turn::TurnOutcome,
 };
 use futures_util::{
@@ -80,9 +80,27 @@ pub struct Conversation {
 pub async fn open_session(client: &BerthClient, target: &Target) -> Result<Session, CliError> {
     match target {
         Target::New { namespace, name } => {
-            Ok(client.create_session(namespace, name, &CreateSession::default()).await?)
+            match client.create_session(namespace, name, &CreateSession::default()).await {
+                Ok(session) => Ok(session),
+                Err(error) => Err(no_sandbox(client, namespace, name, error).await),
+            }
         }
         Target::Resume(choice) => sessions::find(client, choice).await,
+    }
+}
+
+/// Says which sandboxes there are, where that is what went wrong.
+async fn no_sandbox(client: &BerthClient, namespace: &str, name: &str, error: ClientError) -> CliError {
+    if error.problem().and_then(Problem::problem_type) != Some(ProblemType::NotFound) {
+        return error.into();
+    }
+    match client.list_sandboxes().await {
+        Ok(sandboxes) => {
+            let known = sandboxes.iter().map(|sandbox| format!("{}/{}", sandbox.namespace, sandbox.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            CliError::NoSandbox { sandbox: format!("{namespace}/{name}"), known }
+        }
+        Err(_) => error.into(),
     }
 }
 

@@ -106,7 +106,7 @@ pub(super) fn copy(
     streams: Streams,
 ) -> Result<CopyConfig, CliError> {
     let (session, path) = args.from.split_once(':').ok_or_else(|| {
-        let reason = format!("{:?} is not SESSION:PATH, such as last:report.md", args.from);
+        let reason = format!("{:?} names no session: say SESSION:PATH, such as last:report.md", args.from);
         CliError::usage("SESSION:PATH", reason)
     })?;
     let to = match args.to.as_path() {

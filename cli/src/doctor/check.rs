@@ -5,7 +5,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{printer::Printer, render::Tone};
+use crate::{printer::Printer, render::Tone, table::wrapped};
 
 /// How a finding is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -65,9 +65,14 @@ pub fn show(checks: &[Check], printer: &mut Printer) -> io::Result<()> {
             Verdict::Note => ('!', Tone::Ask),
             Verdict::Bad => ('✗', Tone::Bad),
         };
-        printer.line(tone, &format!("{mark} {:<widest$}  {}", check.name, check.found))?;
-        if let Some(fix) = &check.fix {
-            printer.line(Tone::Tool, &format!("  {:<widest$}  → {fix}", ""))?;
+        let begin = format!("{mark} {:<widest$}  ", check.name);
+        for line in wrapped(&begin, &check.found, printer.width()) {
+            printer.line(tone, &line)?;
+        }
+        for fix in check.fix.iter().filter(|fix| !fix.is_empty()) {
+            for line in wrapped(&format!("  {:<widest$}  → ", ""), fix, printer.width()) {
+                printer.line(Tone::Tool, &line)?;
+            }
         }
     }
     let bad = checks.iter().filter(|check| check.verdict == Verdict::Bad).count();
