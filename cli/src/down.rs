@@ -2,7 +2,6 @@
 
 use std::{fmt::Write as _, io, time::Duration};
 
-use berth_wire::api::SessionFilter;
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -12,6 +11,7 @@ use crate::{
     output::{Output, Shape},
     process::Process,
     render::Tone,
+    sessions,
     state::{Holder, ServerNote, StateDir},
     text::duration,
 };
@@ -93,8 +93,7 @@ async fn open_turns(state: &StateDir) -> Option<usize> {
     let client = connect::client(&choice).ok()?;
     let mut count = 0;
     for sandbox in client.list_sandboxes().await.ok()? {
-        let sessions =
-            client.list_sessions(&sandbox.namespace, &sandbox.name, &SessionFilter::default()).await.ok()?;
+        let sessions = sessions::busy(&client, &sandbox.namespace, &sandbox.name).await.ok()?;
         count += sessions.iter().map(|session| session.open_turns.len()).sum::<usize>();
     }
     Some(count)

@@ -2,7 +2,7 @@
 //!
 //! [`find`] is how every command finds the session that a person named.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use berth_client::BerthClient;
 use berth_wire::api::{Session, SessionFilter, SessionState};
@@ -123,6 +123,18 @@ pub async fn find(client: &BerthClient, choice: &SessionChoice) -> Result<Sessio
         return Ok(client.get_session(*id).await?);
     }
     chosen(choice, all(client, &SessionFilter::default(), None).await?)
+}
+
+/// The sessions of a sandbox that have something to do.
+pub async fn busy(client: &BerthClient, namespace: &str, name: &str) -> Result<Vec<Session>, CliError> {
+    let mut found = BTreeMap::new();
+    // One may go from one state to the next meanwhile.
+    for state in [SessionState::Queued, SessionState::Running, SessionState::Waiting] {
+        let filter = SessionFilter { state: Some(state), ..SessionFilter::default() };
+        let sessions = client.list_sessions(namespace, name, &filter).await?;
+        found.extend(sessions.into_iter().map(|session| (session.id, session)));
+    }
+    Ok(found.into_values().filter(|session| !session.open_turns.is_empty()).collect())
 }
 
 /// The session that is meant, of all that there are, the one that changed last first.

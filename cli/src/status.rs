@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use berth_client::BerthClient;
-use berth_wire::api::{Sandbox, SandboxPhase, SessionFilter};
+use berth_wire::api::{Sandbox, SandboxPhase};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use crate::{
     output::Shape,
     printer::Printer,
     render::Tone,
+    sessions,
     state::{Holder, ServerNote},
     table,
     text::ago,
@@ -84,10 +85,9 @@ fn local(server: &ServerChoice, url: &str) -> Option<ServerNote> {
 async fn sandboxes(client: &BerthClient) -> Result<Vec<SandboxStatus>, CliError> {
     let mut found = Vec::new();
     for sandbox in client.list_sandboxes().await? {
-        let sessions =
-            client.list_sessions(&sandbox.namespace, &sandbox.name, &SessionFilter::default()).await?;
-        let open = sessions.iter().map(|session| session.open_turns.len());
-        let (busy_sessions, open_turns) = (open.clone().filter(|count| *count > 0).count(), open.sum());
+        let busy = sessions::busy(client, &sandbox.namespace, &sandbox.name).await?;
+        let (busy_sessions, open_turns) =
+            (busy.len(), busy.iter().map(|session| session.open_turns.len()).sum());
         found.push(SandboxStatus { sandbox, busy_sessions, open_turns });
     }
     Ok(found)

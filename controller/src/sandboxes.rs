@@ -48,6 +48,7 @@ pub(crate) fn parse(
             namespace: entry.namespace,
             name: entry.name,
             directory: entry.directory,
+            aliases: Vec::new(),
             door_url: entry.door_url.trim_end_matches('/').to_owned(),
             door_password: password(&entry.password_file)?,
         });

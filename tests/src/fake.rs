@@ -72,6 +72,7 @@ impl FakeStack {
             namespace: "local".to_owned(),
             name: "default".to_owned(),
             directory: FAKE_DIRECTORY.to_owned(),
+            aliases: Vec::new(),
             door_url: format!("http://{door}"),
             door_password: password.clone(),
         };

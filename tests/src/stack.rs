@@ -125,6 +125,7 @@ impl Stack {
             namespace: "local".to_owned(),
             name: "default".to_owned(),
             directory: work.to_str().expect("the folder has a plain name").to_owned(),
+            aliases: Vec::new(),
             door_url: format!("http://{reached}"),
             door_password: password.clone(),
         };

@@ -135,6 +135,48 @@ fn up_takes_the_current_directory_or_those_that_are_named() {
 }
 
 #[test]
+fn a_directory_behind_a_link_is_known_by_both_names() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().canonicalize().unwrap();
+    std::fs::create_dir_all(place.join("real/repo")).unwrap();
+    std::os::unix::fs::symlink(place.join("real"), place.join("link")).unwrap();
+    let names = |line: &[&str], variables: &[(&str, &str)], here: &str| {
+        let config =
+            up_config(line, &[&[("HOME", "/home/u")], variables].concat(), &place.join(here)).unwrap();
+        let spec = &config.local.sandboxes[0];
+        assert_eq!(spec.directory, place.join("real/repo"));
+        spec.aliases.clone()
+    };
+    let link = [place.join("link/repo")];
+    let absolute = place.join("link/repo/").display().to_string();
+    assert_eq!(names(&["link/repo"], &[], ""), link);
+    assert_eq!(names(&[&absolute], &[], ""), link);
+    assert_eq!(names(&["./link/../link/repo/."], &[], ""), link);
+    assert_eq!(names(&["--sandbox", "a=link/repo"], &[], ""), link);
+    assert_eq!(names(&[], &[("PWD", &absolute)], "real/repo"), link);
+    let none: [PathBuf; 0] = [];
+    assert_eq!(names(&[], &[], "real/repo"), none);
+    assert_eq!(names(&[], &[("PWD", "/")], "real/repo"), none);
+    assert_eq!(names(&["real/repo/"], &[], ""), none);
+}
+
+#[test]
+fn a_process_in_the_background_is_told_the_same() {
+    let line = ["berth", "up", "--detach", "--scripted", "--port", "0", "--data", "d", "--", "--odd"];
+    let Command::Up(args) = Args::try_parse_from(line).unwrap().command else { panic!("up") };
+    let again = up::in_background(args);
+    let again = [OsString::from("berth")].into_iter().chain(again);
+    let Command::Up(args) = Args::try_parse_from(again).unwrap().command else { panic!("up") };
+    assert!(args.detached && !args.detach && args.scripted);
+    assert_eq!((args.port, args.directory, args.data), (0, Some("--odd".into()), Some("d".into())));
+    let line = ["berth", "up", "--detach", "--sandbox", "a=/", "--sandbox", "b=/", "--pass-env", "X"];
+    let Command::Up(args) = Args::try_parse_from(line).unwrap().command else { panic!("up") };
+    let again = [OsString::from("berth")].into_iter().chain(up::in_background(args));
+    let Command::Up(args) = Args::try_parse_from(again).unwrap().command else { panic!("up") };
+    assert_eq!((args.sandbox.len(), args.pass_env.len()), (2, 1));
+}
+
+#[test]
 fn up_passes_keys_on_and_nothing_else() {
     let here = tempfile::tempdir().unwrap();
     let variables = [

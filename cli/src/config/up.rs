@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use berth_server::Limits;
@@ -56,7 +56,7 @@ pub(super) fn detach(
 }
 
 /// The command line of the process in the background.
-fn in_background(args: UpArgs) -> Vec<OsString> {
+pub(super) fn in_background(args: UpArgs) -> Vec<OsString> {
     let UpArgs { directory, sandbox, detach: _, detached: _, scripted, port, opencode, pass_env, data } =
         args;
     let mut line: Vec<OsString> = vec!["up".into(), "--detached".into(), format!("--port={port}").into()];
@@ -111,9 +111,9 @@ fn sandboxes(args: &UpArgs, environment: &Environment) -> Result<Vec<SandboxSpec
     if args.sandbox.is_empty() {
         let directory = match &args.directory {
             Some(directory) => existing("DIR", &environment.absolute(directory))?,
-            None => environment.current_directory.clone(),
+            None => shown_directory(environment),
         };
-        return Ok(vec![SandboxSpec { name: DEFAULT_SANDBOX.to_owned(), directory }]);
+        return Ok(vec![spec(DEFAULT_SANDBOX.to_owned(), directory)]);
     }
     if args.sandbox.len() > SANDBOX_LIMIT {
         return Err(CliError::usage("--sandbox", format!("given more than {SANDBOX_LIMIT} times")));
@@ -136,7 +136,42 @@ fn sandbox(text: &str, environment: &Environment) -> Result<SandboxSpec, CliErro
         })?;
     let name = sandbox_name("--sandbox", name)?;
     let directory = existing("--sandbox", &environment.absolute(Path::new(directory)))?;
-    Ok(SandboxSpec { name, directory })
+    Ok(spec(name, directory))
+}
+
+/// The current directory by the name that the person sees at their prompt, which may lead through links.
+fn shown_directory(environment: &Environment) -> PathBuf {
+    let real = &environment.current_directory;
+    let shown = environment.get("PWD").map(PathBuf::from).filter(|shown| shown.is_absolute());
+    let is_same = |shown: &PathBuf| shown.canonicalize().is_ok_and(|shown| shown == *real);
+    shown.filter(is_same).unwrap_or_else(|| real.clone())
+}
+
+/// A sandbox in this directory, which is known by its real name, and by the one that was given where that is another.
+fn spec(name: String, directory: PathBuf) -> SandboxSpec {
+    let Ok(real) = directory.canonicalize() else {
+        return SandboxSpec { name, directory, aliases: Vec::new() };
+    };
+    let plain = without_dots(&directory);
+    // Behind a link, `..` is not what it looks like.
+    let given = if plain.canonicalize().is_ok_and(|plain| plain == real) { plain } else { directory };
+    let aliases = if given == real { Vec::new() } else { vec![given] };
+    SandboxSpec { name, directory: real, aliases }
+}
+
+/// The path without `.` and `..`, by its letters.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 fn existing(field: &'static str, directory: &Path) -> Result<PathBuf, CliError> {

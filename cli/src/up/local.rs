@@ -35,6 +35,8 @@ pub struct SandboxSpec {
     pub name: String,
     /// Working directory of its agent.
     pub directory: PathBuf,
+    /// Other names of it, through symbolic links.
+    pub aliases: Vec<PathBuf>,
 }
 
 /// What local mode is to be.
@@ -362,6 +364,7 @@ async fn start_sandbox(
     let sandbox = SandboxConfig {
         name: spec.name.clone(),
         directory: spec.directory.clone(),
+        aliases: spec.aliases.clone(),
         data,
         program: config.program.clone(),
         config_home: config.model.config_home(),

@@ -35,6 +35,8 @@ pub struct SandboxConfig {
     pub name: String,
     /// Working directory of its agent.
     pub directory: PathBuf,
+    /// Other names of it, through symbolic links.
+    pub aliases: Vec<PathBuf>,
     /// What it keeps for itself: opencode's data, state, cache, lock and output.
     pub data: PathBuf,
     /// opencode's binary.
@@ -112,7 +114,8 @@ pub struct LocalSandbox {
 impl LocalSandbox {
     /// Starts supervisor and door. opencode answers a few seconds later: see [`LocalSandbox::ready`].
     pub async fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
-        let SandboxConfig { name, directory, data, program, config_home, inherited, environment } = config;
+        let SandboxConfig { name, directory, aliases, data, program, config_home, inherited, environment } =
+            config;
         let (password, internal) = (random_secret(), random_secret());
         let mut serve = ServeConfig::new(program, directory, data, internal.clone(), inherited);
         serve.config_home = config_home;
@@ -129,6 +132,7 @@ impl LocalSandbox {
             namespace: LOCAL.to_owned(),
             name,
             directory: link.state().borrow().directory.display().to_string(),
+            aliases: aliases.iter().map(|alias| alias.display().to_string()).collect(),
             door_url: format!("http://{door_address}"),
             door_password: password.clone(),
         };

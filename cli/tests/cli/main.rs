@@ -12,6 +12,7 @@ mod debug;
 mod doctor;
 mod fake;
 mod home;
+mod links;
 mod process;
 mod run;
 mod sessions;

@@ -62,6 +62,9 @@ pub struct SessionInfo {
     /// When.
     #[serde(default, deserialize_with = "lenient")]
     pub time: SessionTime,
+    /// Its own rules for permissions, the last that fits counts.
+    #[serde(default, deserialize_with = "lenient")]
+    pub permission: Vec<PermissionRule>,
     /// What its creator attached; see [`SESSION_METADATA`].
     #[serde(default, deserialize_with = "lenient")]
     pub metadata: Map<String, Value>,

@@ -11,6 +11,9 @@ pub struct SandboxAddress {
     pub name: String,
     /// Absolute working directory inside the sandbox, links resolved.
     pub directory: String,
+    /// Other absolute names of that directory, through symbolic links, under which persons know it: files that are
+    /// named by them are inside too.
+    pub aliases: Vec<String>,
     /// Base URL of its door, without a trailing slash.
     pub door_url: String,
     /// Password of its door.

@@ -18,6 +18,7 @@ use crate::{
     store::{SandboxKey, Store},
 };
 
+mod aliases;
 mod asks;
 mod batch;
 mod calls;

@@ -31,7 +31,7 @@ pub struct SessionPatch {
     /// Title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// All of its rules for permissions.
+    /// Rules for permissions that are added behind those that it has (measured on opencode 1.18.33).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission: Option<Vec<PermissionRule>>,
 }

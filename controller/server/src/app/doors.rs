@@ -88,6 +88,7 @@ mod tests {
             namespace: "local".to_owned(),
             name: "default".to_owned(),
             directory: "/work".to_owned(),
+            aliases: Vec::new(),
             door_url: url.to_owned(),
             door_password: SecretString::from(password),
         }

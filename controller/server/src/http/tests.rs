@@ -48,6 +48,7 @@ impl Api {
             namespace: "local".to_owned(),
             name: "default".to_owned(),
             directory: "/work".to_owned(),
+            aliases: Vec::new(),
             door_url: "http://127.0.0.1:1".to_owned(),
             door_password: SecretString::from("password"),
         };

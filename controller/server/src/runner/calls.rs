@@ -1,16 +1,16 @@
 //! Calls to the door that the owner does not wait for. Each ends as a [`Done`]; each is bounded, by the client's own
 //! bounds and by a number of tries.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_opencode::{
-    ClientError, Ensured, ModelReference, NewSession, OpencodeClient, Prompt, Snapshot,
+    ClientError, Ensured, ModelReference, NewSession, OpencodeClient, Prompt, SessionPatch, Snapshot,
     model::{MessageWithParts, Role},
 };
 use berth_wire::{door::DoorSession, turn::TurnErrorReason};
 use uuid::Uuid;
 
-use super::asks::Reply;
+use super::{aliases, asks::Reply};
 
 /// Tries of a call that may be repeated.
 const TRIES: u32 = 20;
@@ -47,6 +47,8 @@ pub(super) struct Target {
     pub(super) client: OpencodeClient,
     /// Directory inside the sandbox.
     pub(super) directory: String,
+    /// Its other names.
+    pub(super) aliases: Arc<[String]>,
     /// opencode's session, once known.
     pub(super) root: Option<String>,
     /// Longest time for a call that is made of several, all tries included.
@@ -212,12 +214,14 @@ pub(super) fn is_refusal(error: &ClientError) -> bool {
 
 /// Makes the call, within its bounds.
 pub(super) async fn perform(target: Target, request: Request) -> CallResult {
-    let Target { client, directory, root, bound } = target;
+    let Target { client, directory, aliases, root, bound } = target;
     let known = root.clone();
     let root = root.unwrap_or_default();
     match request {
-        Request::Prepare(new) => {
-            let prepared = tokio::time::timeout(bound, prepare(client, directory, known, new)).await;
+        Request::Prepare(mut new) => {
+            new.permission.extend(aliases::rules(&[], &aliases));
+            let prepared = prepare(client, directory, known, new, &aliases);
+            let prepared = tokio::time::timeout(bound, prepared).await;
             let late = ClientError::Timeout { limit: bound };
             CallResult::Prepared(prepared.unwrap_or_else(|_| Err(late.into())))
         }
@@ -250,6 +254,7 @@ async fn prepare(
     directory: String,
     known: Option<String>,
     new: NewSession,
+    aliases: &[String],
 ) -> Result<Ensured, PrepareError> {
     let Some(root) = &known else {
         client.health().await?;
@@ -263,7 +268,14 @@ async fn prepare(
     {
         return Err(PrepareError::Busy);
     }
-    Ok(client.ensure_session(&directory, known.as_deref(), &new).await?)
+    let mut ensured = client.ensure_session(&directory, known.as_deref(), &new).await?;
+    // The directory may have got another name since the session was made, or lost one.
+    let permission = aliases::rules(&ensured.session.permission, aliases);
+    if !permission.is_empty() {
+        let patch = SessionPatch { permission: Some(permission), ..SessionPatch::default() };
+        ensured.session = client.patch_session(&directory, &ensured.session.id, &patch).await?;
+    }
+    Ok(ensured)
 }
 
 /// What opencode knows of this prompt.

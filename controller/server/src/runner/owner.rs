@@ -73,6 +73,8 @@ pub(super) struct Owner {
     metrics: Metrics,
     client: OpencodeClient,
     key: SandboxKey,
+    /// Other names of its working directory.
+    aliases: Arc<[String]>,
     lease: Arc<Lease>,
     pub(super) cursor: Option<Cursor>,
     sandbox: Sandbox,
@@ -107,6 +109,7 @@ impl Owner {
             metrics,
             client,
             key,
+            aliases: address.aliases.clone().into(),
             lease,
             cursor: taken.cursor.and_then(|cursor| cursor.parse().ok()),
             sandbox: Sandbox::new(taken.boot_id),
@@ -332,6 +335,7 @@ impl Owner {
         calls::Target {
             client: self.client.clone(),
             directory: session.directory().to_owned(),
+            aliases: Arc::clone(&self.aliases),
             root: session.root().map(str::to_owned),
             bound: self.limits.unreachable.min(self.limits.call),
         }

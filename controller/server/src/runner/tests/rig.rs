@@ -73,6 +73,7 @@ impl Rig {
             namespace: "local".to_owned(),
             name: "default".to_owned(),
             directory: "/work".to_owned(),
+            aliases: Vec::new(),
             door_url: door.url.clone(),
             door_password: SecretString::from("password"),
         };
