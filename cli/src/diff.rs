@@ -19,6 +19,9 @@ use crate::{
 
 /// Most columns of the bars of `--stat`.
 const BAR_LIMIT: u64 = 40;
+/// What is said where there is nothing.
+const NOTHING: &str = "nothing changed, as far as opencode knows: it keeps track in git repositories, and some moments \
+                       after a turn's end";
 /// Longest path that is shown, in characters.
 const PATH_LIMIT: usize = 400;
 
@@ -95,7 +98,7 @@ fn json(session: Uuid, changes: &[FileChange], printer: &mut Printer) -> io::Res
 
 fn patch(changes: &[FileChange], printer: &mut Printer) -> io::Result<()> {
     if changes.is_empty() {
-        return printer.side("nothing changed");
+        return printer.side(NOTHING);
     }
     for change in changes {
         for line in patch_lines(change) {
@@ -145,7 +148,7 @@ fn tone(line: &str) -> Tone {
 
 fn stat(changes: &[FileChange], printer: &mut Printer) -> io::Result<()> {
     if changes.is_empty() {
-        return printer.side("nothing changed");
+        return printer.side(NOTHING);
     }
     for line in stat_lines(changes) {
         printer.line(Tone::Tool, &line)?;

@@ -77,6 +77,8 @@ impl Model {
 pub fn scripted_environment(model: SocketAddr) -> BTreeMap<String, String> {
     let mut config = provider_config(model);
     config["permission"] = json!({ "bash": "ask" });
+    // Without them opencode does not know what a turn changed, and `berth diff` shows nothing.
+    config["snapshot"] = true.into();
     let mut environment: BTreeMap<String, String> =
         OFFLINE.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
     environment.insert("OPENCODE_CONFIG_CONTENT".to_owned(), config.to_string());
@@ -147,6 +149,7 @@ mod tests {
         let config: serde_json::Value =
             serde_json::from_str(&environment["OPENCODE_CONFIG_CONTENT"]).unwrap();
         assert_eq!(config["permission"]["bash"], "ask");
+        assert_eq!(config["snapshot"], true, "what a turn changed is known, as with a model of one's own");
         assert_eq!(config["model"], "scripted/m");
         assert_eq!(environment["OPENCODE_DISABLE_AUTOUPDATE"], "1");
     }
