@@ -172,8 +172,8 @@ pub struct ChatConfig {
     pub answers: AnswerPolicy,
     /// The output streams.
     pub shape: Shape,
-    /// Lines are typed at a terminal, and can be edited.
-    pub editor: bool,
+    /// There is a terminal that can move its cursor.
+    pub screen: bool,
 }
 
 /// What the command is to do.
@@ -298,7 +298,7 @@ fn chat(args: ChatArgs, environment: &Environment, streams: Streams) -> Result<C
         target: target(&args.session)?,
         answers: answers(&args.answers, streams.person()),
         shape: shape(environment, streams),
-        editor: streams.input_terminal && streams.out_terminal,
+        screen: streams.input_terminal && streams.out_terminal && !is_dumb(environment),
     })
 }
 
@@ -378,10 +378,14 @@ fn answers(args: &AnswerArgs, person: bool) -> AnswerPolicy {
     }
 }
 
+/// The terminal can do nothing but print.
+fn is_dumb(environment: &Environment) -> bool {
+    environment.get("TERM").is_some_and(|term| term == "dumb")
+}
+
 fn shape(environment: &Environment, streams: Streams) -> Shape {
     // NO_COLOR is a convention among command line programs: set to anything, it asks for none.
-    let color =
-        environment.get("NO_COLOR").is_none() && environment.get("TERM").is_none_or(|term| term != "dumb");
+    let color = environment.get("NO_COLOR").is_none() && !is_dumb(environment);
     Shape { out_terminal: streams.out_terminal, err_terminal: streams.err_terminal, color }
 }
 

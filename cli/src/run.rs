@@ -55,7 +55,7 @@ pub async fn run(config: RunConfig) -> Result<Exit, CliError> {
         answers: config.answers,
         view,
         output: Output::standard(shape),
-        input: Input::start(None).map_err(CliError::Input)?,
+        input: Input::start().map_err(CliError::Input)?,
         interrupts: clock.interrupts,
         last_seq: session.last_seq,
         session,

@@ -336,7 +336,7 @@ impl<'a> Follower<'a> {
     fn ask(&mut self, ask: Ask) -> Result<(), CliError> {
         self.output.prompt(&ask.prompt()).map_err(CliError::Output)?;
         let input = self.input;
-        self.asking = Some((ask, Box::pin(input.plain())));
+        self.asking = Some((ask, Box::pin(input.line())));
         Ok(())
     }
 
@@ -344,7 +344,7 @@ impl<'a> Follower<'a> {
         let Some((mut ask, _)) = self.asking.take() else { return Ok(()) };
         let step = match line {
             Line::Text(line) => ask.take(&line),
-            Line::Interrupted | Line::Closed => Step::Done(ask.rejection()),
+            Line::Closed => Step::Done(ask.rejection()),
         };
         match step {
             Step::Unclear(hint) => {

@@ -50,7 +50,7 @@ pub(super) async fn delete(
 async fn confirmed(output: &mut Output, count: usize) -> Result<bool, CliError> {
     let what = if count == 1 { "it".to_owned() } else { format!("these {count}") };
     output.prompt(&format!("delete {what}? [y]es / [n]o: ")).map_err(CliError::Output)?;
-    let input = Input::start(None).map_err(CliError::Input)?;
-    let line = input.plain().await.map_err(CliError::Input)?;
+    let input = Input::start().map_err(CliError::Input)?;
+    let line = input.line().await.map_err(CliError::Input)?;
     Ok(matches!(line, Line::Text(text) if matches!(text.trim().to_lowercase().as_str(), "y" | "yes")))
 }

@@ -45,6 +45,8 @@ pub(crate) enum Act {
     Answer,
     /// Nothing happens until the turn is cancelled, which ends it.
     Cancel,
+    /// Nothing happens until [`FakeServer::go_on`].
+    Pause,
 }
 
 pub(crate) fn emit(payload: EventPayload) -> Act {
@@ -116,6 +118,8 @@ struct Log {
     answers: Vec<PermissionAnswer>,
     cancels: usize,
     history: Vec<HistoryTurn>,
+    /// How often all event streams were cut.
+    cuts: usize,
 }
 
 impl Log {
@@ -131,7 +135,7 @@ impl Log {
         while let Some(act) = acts.pop_front() {
             match act {
                 Act::Emit(payload) => self.emit(turn, *payload),
-                Act::Answer | Act::Cancel => {
+                Act::Answer | Act::Cancel | Act::Pause => {
                     acts.push_front(act);
                     self.running = Some((turn, acts));
                     return;
@@ -192,6 +196,15 @@ impl Log {
         }
         self.advance();
         true
+    }
+
+    fn go_on(&mut self) {
+        if let Some((_, acts)) = &mut self.running
+            && matches!(acts.front(), Some(Act::Pause))
+        {
+            acts.pop_front();
+            self.advance();
+        }
     }
 
     fn cancel(&mut self) -> Vec<Uuid> {
@@ -277,8 +290,12 @@ async fn permissions(
 async fn events(State(app): State<App>, headers: HeaderMap) -> Response {
     let after: usize = headers["last-event-id"].to_str().unwrap().parse().unwrap();
     let changes = app.changed.subscribe();
-    let stream = unfold((app, changes, after), |(app, mut changes, mut sent)| async move {
+    let cuts = app.with(|log| log.cuts);
+    let stream = unfold((app, changes, after), move |(app, mut changes, mut sent)| async move {
         loop {
+            if app.log.lock().unwrap().cuts != cuts {
+                return Some((Err(std::io::Error::other("cut")), (app, changes, sent)));
+            }
             changes.borrow_and_update();
             let fresh: Vec<SessionEvent> = app.log.lock().unwrap().events[sent..].to_vec();
             if fresh.is_empty() {
@@ -291,10 +308,39 @@ async fn events(State(app): State<App>, headers: HeaderMap) -> Response {
                 let data = serde_json::to_string(&event).unwrap();
                 write_event(&mut bytes, Some(&event.seq.to_string()), None, &data);
             }
-            return Some((Ok::<_, std::io::Error>(bytes), (app, changes, sent)));
+            return Some((Ok(bytes), (app, changes, sent)));
         }
     });
     Response::new(Body::from_stream(stream))
+}
+
+async fn listed(State(app): State<App>) -> Json<Page<Session>> {
+    Json(Page::whole(vec![session(&app)]))
+}
+
+/// Some items of a list, with only what has to be there.
+async fn models() -> Json<Value> {
+    let model = |name: &str| json!({ "id": { "provider_id": "test", "model_id": name }, "name": name, "provider": "Test" });
+    Json(json!({ "items": [model("small"), model("large")] }))
+}
+
+async fn agents() -> Json<Value> {
+    let agent = |name: &str, mode: &str| json!({ "name": name, "mode": mode });
+    Json(
+        json!({ "items": [agent("build", "primary"), agent("plan", "primary"), agent("scout", "subagent")] }),
+    )
+}
+
+async fn files() -> Json<Value> {
+    Json(json!({ "items": [{ "name": "notes.md", "path": "notes.md", "kind": "file" }] }))
+}
+
+async fn diff() -> Json<Value> {
+    let patch = "--- notes.md\n+++ notes.md\n@@ -1 +1 @@\n-old\n+new\n";
+    let change = json!({
+        "path": "notes.md", "status": "modified", "additions": 1, "deletions": 1, "patch": patch,
+    });
+    Json(json!({ "items": [change] }))
 }
 
 /// A running server.
@@ -310,7 +356,11 @@ impl FakeServer {
         let log = Log { scripts: scripts.into(), ..Log::default() };
         let app = App { log: Arc::new(Mutex::new(log)), changed: watch::Sender::new(()) };
         let router = Router::new()
-            .route("/v1/sandboxes/{namespace}/{name}/sessions", post(create))
+            .route("/v1/sandboxes/{namespace}/{name}/sessions", post(create).get(listed))
+            .route("/v1/sandboxes/{namespace}/{name}/models", get(models))
+            .route("/v1/sandboxes/{namespace}/{name}/agents", get(agents))
+            .route("/v1/sessions/{id}/files", get(files))
+            .route("/v1/sessions/{id}/diff", get(diff))
             .route("/v1/sessions/{id}", get(async |State(app): State<App>| Json(session(&app))))
             .route(
                 "/v1/sessions/{id}/messages",
@@ -331,6 +381,16 @@ impl FakeServer {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url, app, _tasks: tasks }
+    }
+
+    /// Lets the turn go on that pauses.
+    pub(crate) fn go_on(&self) {
+        self.app.with(Log::go_on);
+    }
+
+    /// Cuts all event streams.
+    pub(crate) fn cut(&self) {
+        self.app.with(|log| log.cuts += 1);
     }
 
     pub(crate) fn prompts(&self) -> Vec<String> {

@@ -8,6 +8,7 @@
 
 mod background;
 mod chat;
+mod conversation;
 mod debug;
 mod doctor;
 mod fake;
@@ -15,7 +16,9 @@ mod home;
 mod links;
 mod process;
 mod run;
+mod screen;
 mod sessions;
 mod shell;
 mod terminal;
+mod tmux;
 mod up;

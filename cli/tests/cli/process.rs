@@ -45,6 +45,11 @@ impl Berth {
         command
     }
 
+    /// The data directory of local mode.
+    pub(crate) fn state(&self) -> std::path::PathBuf {
+        self.directory.path().join(".local/state/berth")
+    }
+
     /// The command with the address and token of `server`.
     pub(crate) fn against(&self, server: &FakeServer, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);

@@ -5,7 +5,10 @@ use std::{
     io::{self, Read, Write},
     os::fd::OwnedFd,
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::JoinHandle,
 };
 
@@ -14,7 +17,7 @@ use nix::pty::{Winsize, openpty};
 use tokio::{process::Child, time::timeout};
 
 use crate::{
-    fake::{Act, FakeServer, permission_script, says, succeeds},
+    fake::{FakeServer, permission_script, says, succeeds},
     process::{Berth, LIMIT},
 };
 
@@ -23,11 +26,18 @@ struct Terminal {
     child: Child,
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
+    /// Reads no more than it has begun to.
+    deaf: Arc<AtomicBool>,
     _reader: JoinHandle<()>,
 }
 
 impl Terminal {
     fn start(server: &FakeServer, berth: &Berth, arguments: &[&str]) -> Self {
+        Self::of(server, berth, arguments, "xterm")
+    }
+
+    /// A terminal of this type.
+    fn of(server: &FakeServer, berth: &Berth, arguments: &[&str], kind: &str) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let stream = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
@@ -39,18 +49,19 @@ impl Terminal {
         for (name, value) in inner.as_std().get_envs() {
             command.env(name, value.unwrap());
         }
-        command.env("PATH", "/usr/bin:/bin").env("TERM", "xterm").kill_on_drop(true);
+        command.env("PATH", "/usr/bin:/bin").env("TERM", kind).kill_on_drop(true);
         command.current_dir(inner.as_std().get_current_dir().unwrap());
         command.stdin(stream(&pty.slave)).stdout(stream(&pty.slave)).stderr(stream(&pty.slave));
         let child = command.spawn().unwrap();
         drop((command, pty.slave));
-        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (screen, deaf) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let keyboard = File::from(pty.master);
         let reader = std::thread::spawn({
             let (mut master, screen) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
-            move || drop(copy(&mut master, &screen))
+            let deaf = Arc::clone(&deaf);
+            move || drop(copy(&mut master, &screen, &deaf))
         });
-        Self { child, keyboard, screen, _reader: reader }
+        Self { child, keyboard, screen, deaf, _reader: reader }
     }
 
     fn text(&self) -> String {
@@ -80,9 +91,12 @@ impl Terminal {
     }
 }
 
-fn copy(master: &mut File, screen: &Mutex<Vec<u8>>) -> io::Result<()> {
+fn copy(master: &mut File, screen: &Mutex<Vec<u8>>, deaf: &AtomicBool) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
+        if deaf.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let count = master.read(&mut buffer)?;
         if count == 0 {
             return Ok(());
@@ -134,34 +148,38 @@ async fn ctrl_c_while_somebody_is_asked_cancels() {
 }
 
 #[tokio::test]
-async fn chat_edits_lines_cancels_turns_and_is_left_by_two_keys() {
-    let scripts =
-        vec![vec![says("a", 0, "working"), Act::Cancel], vec![says("b", 0, "second answer"), succeeds()]];
+async fn a_terminal_that_can_do_nothing_gets_plain_lines() {
+    let scripts = vec![vec![says("a", 0, "an **answer**"), succeeds()]];
     let (server, berth) = (FakeServer::start(scripts).await, Berth::new());
-    let mut terminal = Terminal::start(&server, &berth, &["chat"]);
-    let ready = terminal.wait_for("› ", 0).await;
-    terminal.press("helo\u{7f}lo\r");
-    let working = terminal.wait_for("working", ready).await;
-    terminal.press(CTRL_C);
-    let cancelled = terminal.wait_for("■ cancelled", working).await;
-    let prompt = terminal.wait_for("› ", cancelled).await;
-    // The arrow key brings the first line back.
-    terminal.press("\u{1b}[A again\r");
-    let answered = terminal.wait_for("second answer", prompt).await;
-    let prompt = terminal.wait_for("› ", answered).await;
-    terminal.press(CTRL_C);
-    let warned = terminal.wait_for("press Ctrl-C again to leave", prompt).await;
-    terminal.wait_for("› ", warned).await;
-    terminal.press(CTRL_C);
+    let mut terminal = Terminal::of(&server, &berth, &["chat"], "dumb");
+    let ready = terminal.wait_for("> ", 0).await;
+    terminal.press("hello\n");
+    let answered = terminal.wait_for("✓ succeeded", ready).await;
+    terminal.wait_for("> ", answered).await;
+    terminal.press(CTRL_D);
     assert_eq!(terminal.code().await, 0);
-    assert_eq!(server.prompts(), ["hello", "hello again"]);
+    assert!(
+        terminal.text().contains("an **answer**") && !terminal.text().contains('\u{1b}'),
+        "{:?}",
+        terminal.text()
+    );
 }
 
 #[tokio::test]
-async fn ctrl_d_leaves_chat() {
-    let (server, berth) = (FakeServer::start(vec![]).await, Berth::new());
+async fn a_terminal_that_takes_nothing_can_be_left() {
+    let text = "far more than its buffer holds\n\n".repeat(10_000);
+    let (server, berth) =
+        (FakeServer::start(vec![vec![says("a", 0, &text), succeeds()]]).await, Berth::new());
     let mut terminal = Terminal::start(&server, &berth, &["chat"]);
-    terminal.wait_for("› ", 0).await;
+    terminal.wait_for("/help", 0).await;
+    terminal.deaf.store(true, Ordering::Relaxed);
+    terminal.press("go\r");
+    let sent = async {
+        while server.prompts().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, sent).await.expect("keys are read");
     terminal.press(CTRL_D);
     assert_eq!(terminal.code().await, 0);
 }

@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -33,6 +33,7 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 pub struct EventStream {
     events: BoxStream<'static, Result<SessionEvent, ClientError>>,
     failures: Arc<AtomicUsize>,
+    connected: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for EventStream {
@@ -44,6 +45,7 @@ impl std::fmt::Debug for EventStream {
 impl EventStream {
     pub(crate) fn new(client: BerthClient, retry: RetryPolicy, session: Uuid, after: i64) -> Self {
         let failures = Arc::new(AtomicUsize::new(0));
+        let connected = Arc::new(AtomicBool::new(false));
         let subscription = Subscription {
             client,
             session,
@@ -52,17 +54,23 @@ impl EventStream {
             connection: None,
             delays: retry.builder().build(),
             failures: Arc::clone(&failures),
+            connected: Arc::clone(&connected),
         };
         let step = |mut subscription: Subscription| async move {
             let event = subscription.next().await?;
             Ok(Some((event, subscription)))
         };
-        Self { events: try_unfold(subscription, step).boxed(), failures }
+        Self { events: try_unfold(subscription, step).boxed(), failures, connected }
     }
 
     /// Failed attempts to resume it since the last event: not 0 while the server is away.
     pub fn failures(&self) -> usize {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    /// There is a connection to the server, as far as is known; events may come over it, or none for long.
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
     }
 
     /// The next event. After an error the stream is over, and further calls say that it has ended.
@@ -94,6 +102,8 @@ struct Subscription {
     delays: ExponentialBackoff,
     /// Failed attempts in a row. Written here, read by the stream's owner.
     failures: Arc<AtomicUsize>,
+    /// Written here, likewise.
+    connected: Arc<AtomicBool>,
 }
 
 impl Subscription {
@@ -117,6 +127,7 @@ impl Subscription {
         } else {
             let response = self.client.open_events(self.session, self.last).await?;
             let reader = SseReader::new(response.bytes_stream());
+            self.connected.store(true, Ordering::Relaxed);
             self.connection.insert(Connection { reader, since: Instant::now() })
         };
         let frame = connection.reader.next().await.ok_or(ClientError::StreamEnded)?;
@@ -133,6 +144,7 @@ impl Subscription {
 
     async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
         let connection = self.connection.take();
+        self.connected.store(false, Ordering::Relaxed);
         if connection.is_some_and(|connection| connection.since.elapsed() >= GOOD_CONNECTION) {
             self.forgive();
         }
