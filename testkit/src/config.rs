@@ -8,7 +8,7 @@ use crate::wire::ModelWire;
 
 /// Configuration for the OpenAI wire, for `opencode.json` or `OPENCODE_CONFIG_CONTENT`.
 ///
-/// Models are `scripted/m`, and `scripted/small` for titles. Nothing in it makes opencode reach out of the machine.
+/// Models are `scripted/m`, `scripted/eyes`, which takes images, and `scripted/small` for titles. Nothing in it makes opencode reach out of the machine.
 pub fn provider_config(address: SocketAddr) -> Value {
     provider_config_for(ModelWire::OpenAi, address)
 }
@@ -19,6 +19,7 @@ pub fn provider_config_for(wire: ModelWire, address: SocketAddr) -> Value {
         ModelWire::OpenAi => "@ai-sdk/openai-compatible",
         ModelWire::Anthropic => "@ai-sdk/anthropic",
     };
+    let images = json!({"input": ["text", "image"], "output": ["text"]});
     let limit = json!({"context": 200_000, "output": 8_192});
     json!({
         "$schema": "https://opencode.ai/config.json",
@@ -37,6 +38,7 @@ pub fn provider_config_for(wire: ModelWire, address: SocketAddr) -> Value {
                 "options": {"baseURL": format!("http://{address}/v1"), "apiKey": "not-a-secret"},
                 "models": {
                     "m": {"name": "Scripted", "tool_call": true, "reasoning": true, "limit": limit},
+                    "eyes": {"name": "Scripted, with images", "attachment": true, "modalities": images, "limit": limit},
                     "small": {"name": "Scripted, for titles", "limit": limit},
                 },
             },

@@ -358,6 +358,12 @@ impl FakeControl {
         self.shared.die();
     }
 
+    /// Removes a message behind everybody's back, as a person does who reverts; one that is not there is told of all the
+    /// same.
+    pub fn remove_message(&self, session: &str, message: &str) {
+        self.shared.world().remove_message(session, message, now());
+    }
+
     /// Whether it died.
     pub fn is_dead(&self) -> bool {
         self.shared.switches().dead

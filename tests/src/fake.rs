@@ -1,6 +1,6 @@
 //! Server and door around a fake opencode that fails on demand, in this process.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_client::BerthClient;
 use berth_door::DoorConfig;
@@ -24,6 +24,9 @@ use crate::{log::SessionLog, wait::within};
 
 /// Directory of the sandbox: nothing is really run there.
 pub const FAKE_DIRECTORY: &str = "/fake";
+
+/// How long the door lets a prompt take to begin; then opencode would be started anew.
+const START_BOUND: Duration = Duration::from_secs(4);
 
 /// A running stack around a fake. [`FakeStack::stop`] ends it.
 #[derive(Debug)]
@@ -65,7 +68,8 @@ impl FakeStack {
 
         let (serve, watched) = watch::channel(state(upstream, 1));
         let (listener, door) = listen().await;
-        let door_config = DoorConfig::new(password.clone(), internal);
+        let mut door_config = DoorConfig::new(password.clone(), internal);
+        door_config.start_bound = START_BOUND;
         tasks.spawn(berth_door::run(listener, door_config, ServeLink::telling(watched), shutdown.clone()));
 
         let sandbox = SandboxAddress {

@@ -1,6 +1,6 @@
 //! All parts around one real opencode, in this process.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use berth_client::BerthClient;
 use berth_door::DoorConfig;
@@ -33,6 +33,10 @@ pub struct Options {
     pub permission: Value,
     /// Make the working directory a git repository, in which opencode keeps track of files.
     pub git: bool,
+    /// More settings of opencode: an object whose members take the place of others.
+    pub config: Value,
+    /// More of opencode's environment.
+    pub environment: Vec<(&'static str, &'static str)>,
     /// Put a [`Cutter`] between server and door.
     pub cutter: bool,
     /// The server's bounds.
@@ -44,6 +48,8 @@ impl Default for Options {
         Self {
             permission: json!({ "bash": "allow", "edit": "allow" }),
             git: false,
+            config: json!({}),
+            environment: Vec::new(),
             cutter: false,
             limits: Limits::default(),
         }
@@ -110,10 +116,16 @@ impl Stack {
         let (log, mut config) = (model.log(), provider_config(model.address()));
         config["permission"] = options.permission;
         config["snapshot"] = json!(options.git);
+        for (name, value) in options.config.as_object().into_iter().flatten() {
+            config[name.as_str()] = value.clone();
+        }
         tasks.spawn(model.run(shutdown.clone()));
 
         let (password, internal, token) = (secret(), secret(), secret());
-        let supervisor = supervise(&folder, &work, internal.clone(), &config).await;
+        let mut environment = offline_environment(&config);
+        let more = options.environment.into_iter();
+        environment.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let supervisor = supervise(&folder, &work, internal.clone(), environment).await;
         let (listener, door) = listen().await;
         let mut door_config = DoorConfig::new(password.clone(), internal);
         door_config.files = Some(work.clone());
@@ -293,19 +305,19 @@ async fn supervise(
     folder: &TempDir,
     work: &std::path::Path,
     password: SecretString,
-    config: &Value,
+    environment: BTreeMap<String, String>,
 ) -> Supervisor {
     let data = folder.path().join("sandbox");
     let mut serve = ServeConfig::new(opencode_program(), work, data, password, std::env::vars_os());
     serve.config_home = ConfigHome::At(opencode_config_home());
-    serve.environment = offline_environment(config);
+    serve.environment = environment;
     // A test that kills opencode again and again need not wait as a person would.
     serve.timings.backoff_first = Duration::from_millis(200);
     serve.timings.backoff_longest = Duration::from_secs(1);
     Supervisor::start(serve).await.expect("the supervisor starts")
 }
 
-pub(crate) fn offline_environment(config: &Value) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn offline_environment(config: &Value) -> BTreeMap<String, String> {
     let switches = [
         "OPENCODE_DISABLE_MODELS_FETCH",
         "OPENCODE_DISABLE_AUTOUPDATE",
@@ -313,7 +325,7 @@ pub(crate) fn offline_environment(config: &Value) -> std::collections::BTreeMap<
         "OPENCODE_DISABLE_DEFAULT_PLUGINS",
         "OPENCODE_PURE",
     ];
-    let mut environment: std::collections::BTreeMap<String, String> =
+    let mut environment: BTreeMap<String, String> =
         switches.iter().map(|&name| (name.to_owned(), "1".to_owned())).collect();
     environment.insert("OPENCODE_CONFIG_CONTENT".to_owned(), config.to_string());
     environment

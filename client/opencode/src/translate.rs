@@ -35,6 +35,7 @@
 //! | any other `APIError`, finish `error` | failed, `ProviderError` |
 //! | `UnknownError` "Model not found" | failed, `ModelNotFound` |
 //! | `UnknownError` "Agent not found" | failed, `AgentNotFound` |
+//! | `UnknownError` "The user rejected permission" | failed, `PermissionRejected` |
 //! | another error before the start | failed, `PromptRejected` |
 //! | any other error | failed, `OpencodeError` |
 //! | opencode exited | failed, `OpencodeExited` |

@@ -220,6 +220,14 @@ impl World {
         self.publish(session, "message.updated", json!({ "sessionID": session, "info": info }), now);
     }
 
+    /// Forgets a message and tells of it; of one that is not there it only tells.
+    pub(super) fn remove_message(&mut self, session: &str, message: &str, now: i64) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.messages.retain(|other| other.info["id"] != message);
+        }
+        self.publish(session, "message.removed", json!({ "sessionID": session, "messageID": message }), now);
+    }
+
     /// Stores a part, new or changed, and tells of it.
     pub(super) fn put_part(&mut self, part: &Value, now: i64) {
         let session = part["sessionID"].as_str().unwrap_or_default().to_owned();

@@ -141,12 +141,6 @@ impl OpencodeClient {
         self.write::<Value>(Call::post(&path, json!({})).directory(directory)).await.map(drop)
     }
 
-    /// Sees to it that opencode can work in the directory: it takes one that is not there for everything but this, which
-    /// is 500 then (measured on opencode 1.18.33).
-    pub async fn check_directory(&self, directory: &str) -> Result<(), ClientError> {
-        self.read::<Value>(Call::get(&["file"]).directory(directory).query("path", ".")).await.map(drop)
-    }
-
     /// What runs in opencode, as its door sees it. Only a door answers this.
     pub async fn door_turns(&self) -> Result<DoorTurns, ClientError> {
         self.read(Call::get(&["berth", "turns"])).await

@@ -139,6 +139,11 @@ fn of_words(name: &str, info: &ErrorInfo) -> TurnError {
         let message = format!("{}. Choose a model that the configured providers offer.", words(said));
         return error(TurnErrorReason::ModelNotFound, message);
     }
+    // Of a call that opencode itself asked about, since it came again and again.
+    if said.starts_with("The user rejected permission") {
+        let message = "A permission was rejected, which ended the turn. Send another prompt to go on.";
+        return error(TurnErrorReason::PermissionRejected, message);
+    }
     if said.starts_with("Agent not found") {
         return error(TurnErrorReason::AgentNotFound, words(said));
     }
@@ -240,6 +245,11 @@ mod tests {
             ("ProviderModelNotFoundError", json!({}), R::ModelNotFound),
             ("UnknownError", json!({"message": "Model not found: stub/nope."}), R::ModelNotFound),
             ("UnknownError", json!({"message": "Agent not found: \"nope\"."}), R::AgentNotFound),
+            (
+                "UnknownError",
+                json!({"message": "The user rejected permission to use this specific tool call."}),
+                R::PermissionRejected,
+            ),
             ("UnknownError", json!({"message": "JSON parsing failed"}), R::OpencodeError),
             ("FromTheFuture", Value::Null, R::OpencodeError),
         ];

@@ -167,7 +167,11 @@ impl PrepareError {
 
     pub(super) fn reason(&self) -> TurnErrorReason {
         match self {
-            Self::Client(error) => reason_of(error),
+            Self::Client(error) => match reason_of(error) {
+                // It was not the prompt that was refused.
+                TurnErrorReason::PromptRejected => TurnErrorReason::SandboxUnavailable,
+                reason => reason,
+            },
             Self::Directory(_) => TurnErrorReason::DirectoryUnusable,
             Self::Busy => TurnErrorReason::SessionBusy,
         }
@@ -258,7 +262,7 @@ async fn prepare(
 ) -> Result<Ensured, PrepareError> {
     let Some(root) = &known else {
         client.health().await?;
-        client.check_directory(&directory).await.map_err(of_directory)?;
+        client.session_status(&directory).await.map_err(of_directory)?;
         return Ok(client.ensure_session(&directory, None, &new).await?);
     };
     let runs =

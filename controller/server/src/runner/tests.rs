@@ -8,6 +8,7 @@ use berth_wire::{
     api::{PermissionDecision, SandboxPhase},
     door::DoorState,
     event::{EventPayload, Resolution, ResolvedBy},
+    problem::ProblemType,
     turn::{TurnErrorReason, TurnState},
 };
 use serde_json::{Value, json};
@@ -111,6 +112,63 @@ async fn a_session_of_opencode_is_known_although_its_first_prompt_was_cancelled(
     rig.store.request_delete(session).await.unwrap();
     rig.door.wait_for("DELETE /ses_1", 1).await;
     assert!(rig.door.seen("POST /prompt_async").is_empty());
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_was_made_before_a_crash_is_found_by_our_id() {
+    let mut rig = Rig::new(limits()).await;
+    let session = rig.session().await;
+    rig.door.know_session("ses_7", session);
+    rig.start();
+    let (turn, run) = rig.begin(session, 1).await;
+    assert_eq!(run.root, "ses_7");
+    run.complete();
+    run.idle();
+    assert_eq!(rig.end_of(session, turn).await.state, TurnState::Succeeded);
+    assert!(rig.door.seen("POST /session").is_empty(), "none is made");
+    rig.stop().await;
+}
+
+/// While a restore puts another history under opencode the gate is closed: reads pass, and may find nothing.
+#[tokio::test]
+async fn a_session_that_is_missing_while_the_gate_is_closed_is_not_made_anew() {
+    let mut rig = Rig::started(limits()).await;
+    let session = rig.session().await;
+    let (turn, run) = rig.begin(session, 1).await;
+    run.failed();
+    rig.end_of(session, turn).await;
+    let gone = json!({ "name": "NotFoundError", "data": { "message": "Session not found: ses_1" } });
+    rig.door.refuse("GET /session/ses_1", 404, gone);
+    rig.door.refuse("GET /session", 200, json!([]));
+    rig.door.refuse_as("POST /session", ProblemType::Gated);
+    let (next, run) = rig.begin(session, 2).await;
+    assert_eq!(run.root, "ses_1");
+    run.complete();
+    run.idle();
+    assert_eq!(rig.end_of(session, next).await.state, TurnState::Succeeded);
+    assert_eq!(rig.door.seen("POST /session").len(), 2, "the first one, and the one that the gate kept out");
+    let kinds: Vec<String> = rig.log(session).await.iter().map(|event| event.payload.to_parts().0).collect();
+    assert!(!kinds.contains(&"session_reset".to_owned()), "{kinds:?}");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_opencode_lost_is_made_anew_once_and_the_log_says_so() {
+    let mut rig = Rig::started(limits()).await;
+    let session = rig.session().await;
+    let (turn, run) = rig.begin(session, 1).await;
+    run.failed();
+    rig.end_of(session, turn).await;
+    rig.door.forget_sessions();
+    rig.post(session, "next").await;
+    let run = rig.begun(2).await;
+    run.complete();
+    run.idle();
+    rig.wait_for_kind(session, "session_reset").await;
+    rig.post(session, "after").await;
+    assert_eq!(rig.begun(3).await.root, run.root);
+    assert_eq!(rig.door.seen("POST /session").len(), 2);
     rig.stop().await;
 }
 

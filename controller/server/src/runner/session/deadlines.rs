@@ -48,13 +48,12 @@ impl Session {
         }
         let Some(seen) = translator.observe() else { return };
         let Some(error) = turn.watchdog.check(&seen, at.now, at.clock) else { return };
-        tracing::warn!(session_id = %self.id, turn_id = %turn.id, reason = ?error.reason, "turn must not go on");
-        if seen.started {
-            translator.request_abort(error);
-            self.changed = true;
-        } else {
-            self.fail_turn(error, at, out);
+        if !seen.started {
+            return self.note_late(error, out);
         }
+        tracing::warn!(session_id = %self.id, turn_id = %turn.id, reason = ?error.reason, "turn must not go on");
+        translator.request_abort(error);
+        self.changed = true;
     }
 
     /// So that the wall clock goes on where it stood when somebody takes over.

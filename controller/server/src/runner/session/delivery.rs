@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_opencode::{ClientError, TurnPhase};
-use berth_wire::turn::TurnErrorReason;
+use berth_wire::turn::{TurnError, TurnErrorReason};
 use uuid::Uuid;
 
 use super::{
@@ -132,6 +132,7 @@ impl Session {
             return;
         }
         let other_boot = delivery.doubt == Some(Doubt::OtherBoot);
+        let late = delivery.late.take();
         match result {
             Ok(Look::Answered) if other_boot => {
                 let translations = translator.serve_exited("opencode ended while it worked on this prompt");
@@ -149,11 +150,26 @@ impl Session {
                     self.record(translations, at, out);
                 }
             }
-            Ok(Look::Nothing) => self.post(out),
+            Ok(Look::Nothing) => match late {
+                Some(late) => self.fail_turn(late, at, out),
+                None => self.post(out),
+            },
             Err(error) => {
                 tracing::debug!(session_id = %self.id, error = error_chain(&error), "messages could not be read");
+                if let Some(late) = late {
+                    self.fail_turn(late, at, out);
+                }
             }
         }
+    }
+
+    /// Events tell nothing of a beginning in time: that may be their fault, so the messages have the last word.
+    pub(super) fn note_late(&mut self, error: TurnError, out: &mut Vec<Output>) {
+        let Some(turn) = self.turn_mut().filter(|turn| !turn.delivery.calling) else { return };
+        turn.delivery.late = Some(error);
+        turn.delivery.calling = true;
+        let message_id = turn.message_id.clone();
+        self.call(Request::Look { message_id }, out);
     }
 
     fn take_aborted(&mut self, result: Result<(), ClientError>, at: &Moment, out: &mut Vec<Output>) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_opencode::{ModelReference, Prompt, PromptContent, Watchdog, WatchdogLimits};
-use berth_wire::api::PromptPart;
+use berth_wire::{api::PromptPart, turn::TurnError};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -38,6 +38,8 @@ pub(super) struct Delivery {
     pub(super) calling: bool,
     /// It may have to be sent again: it was not taken for sure, or opencode was started anew.
     pub(super) doubt: Option<Doubt>,
+    /// It has not begun in time, as far as events tell: the last look decides whether this ends the turn.
+    pub(super) late: Option<TurnError>,
     /// When a prompt that may not have arrived must have; none while nothing speaks against its arrival.
     pub(super) by: Option<Instant>,
 }

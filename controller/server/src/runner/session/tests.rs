@@ -1,287 +1,29 @@
 //! Every transition of a session, by table: from a stage, what happens, what is done about it, and where that leads.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use berth_opencode::{ClientError, Ensured, EnsuredHow, GlobalEvent, Snapshot, model::SessionInfo};
+use berth_opencode::{ClientError, EnsuredHow, PromptContent, Snapshot};
 use berth_wire::{
-    api::{PermissionDecision, PromptPart},
-    event::EventPayload,
-    problem::{Problem, ProblemType},
+    api::{ModelChoice, PermissionDecision, PromptPart},
+    event::{EventPayload, TurnStarted},
     turn::TurnErrorReason as R,
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use super::{Input, Moment, Output, Session, Stage};
+use self::bench::{
+    Bench, FIRST, SECOND, answer, event, gated, late, prepared, prompt_stored, refused, status, turn,
+    unprepared,
+};
+use super::{Input, Running};
 use crate::{
     config::Limits,
-    runner::calls::{CallResult, Look, PrepareError, Request},
-    store::{Answer, Change, OpenAsk, OpenTurn, SessionWork, TurnOptions},
+    runner::calls::{CallResult, Look, PrepareError},
+    store::{Answer, OpenAsk, OpenTurn, SessionWork, TurnOptions},
 };
 
-const SESSION: Uuid = Uuid::from_u128(1);
-const FIRST: Uuid = Uuid::from_u128(11);
-const SECOND: Uuid = Uuid::from_u128(12);
-
-/// A session, the clock of its test, and what its last step decided, in words.
-struct Bench {
-    session: Session,
-    work: SessionWork,
-    at: Moment,
-    did: Vec<String>,
-}
-
-fn turn(id: Uuid) -> OpenTurn {
-    OpenTurn {
-        id,
-        prompt: vec![PromptPart::text("go")],
-        message_id: None,
-        cancel_requested: false,
-        started_at: None,
-        options: TurnOptions::default(),
-        active: Duration::ZERO,
-    }
-}
-
-fn work() -> SessionWork {
-    SessionWork {
-        id: SESSION,
-        directory: "/work".to_owned(),
-        title: None,
-        opencode_session_id: None,
-        translator: None,
-        deleted: false,
-        running: None,
-        queued: None,
-        asks: Vec::new(),
-        rules: Vec::new(),
-    }
-}
-
-fn message_id() -> String {
-    "msg_1".to_owned()
-}
-
-fn event(kind: &str, mut properties: Value) -> GlobalEvent {
-    properties["sessionID"] = json!("ses_1");
-    let payload = json!({ "type": kind, "properties": properties });
-    GlobalEvent::from_value(json!({ "directory": "/work", "payload": payload })).expect("an event")
-}
-
-fn status(kind: &str) -> GlobalEvent {
-    event("session.status", json!({ "status": { "type": kind } }))
-}
-
-fn prompt_stored() -> GlobalEvent {
-    let info = json!({ "id": "msg_1", "sessionID": "ses_1", "role": "user", "time": { "created": 1 } });
-    event("message.updated", json!({ "info": info }))
-}
-
-fn answer(time: Value, more: &Value) -> GlobalEvent {
-    let mut info = json!({ "id": "msg_2", "sessionID": "ses_1", "role": "assistant", "parentID": "msg_1" });
-    info["time"] = time;
-    for (name, value) in more.as_object().into_iter().flatten() {
-        info[name.as_str()] = value.clone();
-    }
-    event("message.updated", json!({ "info": info }))
-}
-
-fn asked() -> GlobalEvent {
-    let tool = json!({ "messageID": "msg_2", "callID": "call_1" });
-    event(
-        "permission.asked",
-        json!({ "id": "per_1", "permission": "bash", "patterns": ["ls"], "metadata": {}, "always": [], "tool": tool }),
-    )
-}
-
-fn prepared(id: &str, how: EnsuredHow) -> CallResult {
-    let session: SessionInfo =
-        serde_json::from_value(json!({ "id": id, "directory": "/work" })).expect("a session");
-    CallResult::Prepared(Ok(Ensured { session, how }))
-}
-
-fn unprepared(error: impl Into<PrepareError>) -> CallResult {
-    CallResult::Prepared(Err(error.into()))
-}
-
-fn late() -> ClientError {
-    ClientError::Timeout { limit: Duration::from_secs(1) }
-}
-
-fn refused(status: u16, name: &str) -> ClientError {
-    ClientError::Status { status, name: name.to_owned(), message: String::new() }
-}
-
-fn gated() -> ClientError {
-    ClientError::Gated(Box::new(Problem::new(ProblemType::Gated, "a snapshot")))
-}
-
-/// What is done, in a word or three.
-fn words(output: &Output) -> String {
-    match output {
-        Output::Call(_, request) => match request {
-            Request::Prepare(_) => "prepare".to_owned(),
-            Request::Post(_) => "post".to_owned(),
-            Request::Look { .. } => "look".to_owned(),
-            Request::Abort => "abort".to_owned(),
-            Request::Reply(id, reply) => format!("reply {id} {reply:?}"),
-            Request::Delete => "delete".to_owned(),
-        },
-        Output::Begin(beginning) => format!("begin {}", beginning.turn.id.as_u128()),
-        Output::Reread => "reread".to_owned(),
-        Output::Remove => "remove".to_owned(),
-        Output::Change(change) => match change {
-            Change::OpencodeSession { id } => format!("session {id}"),
-            Change::TurnActive { active, .. } => format!("active {}", active.as_secs()),
-            Change::AskOpened { id, .. } => format!("ask {id}"),
-            Change::AskResolved { id } => format!("asked {id}"),
-            // Its end is in the log too.
-            _ => String::new(),
-        },
-        Output::Log(event) => match &event.payload {
-            EventPayload::TurnEnded(outcome) => match &outcome.error {
-                Some(error) => format!("{:?} {:?}", outcome.state, error.reason),
-                None => format!("{:?}", outcome.state),
-            },
-            EventPayload::SessionReset(_) => "reset".to_owned(),
-            _ => String::new(),
-        },
-    }
-}
-
-impl Bench {
-    fn new(work: SessionWork) -> Self {
-        let at = Moment { now: Instant::now(), clock: Timestamp::UNIX_EPOCH, open: true };
-        let limits = Arc::new(Limits::default());
-        let session = Session::new(work.clone(), &limits, message_id, at.now);
-        Self { session, work, at, did: Vec::new() }
-    }
-
-    fn step(mut self, input: Input<'_>) -> Self {
-        let outputs = self.session.step(input, &self.at);
-        self.did = outputs.iter().map(words).filter(|words| !words.is_empty()).collect();
-        self
-    }
-
-    fn rows(mut self, change: impl FnOnce(&mut SessionWork)) -> Self {
-        change(&mut self.work);
-        let rows = Box::new(self.work.clone());
-        self.step(Input::Rows(Some(rows)))
-    }
-
-    fn hear(self, event: &GlobalEvent) -> Self {
-        self.step(Input::Event(event))
-    }
-
-    fn done(self, result: CallResult) -> Self {
-        let turn = self.session.turn_id();
-        self.step(Input::Done(turn, result))
-    }
-
-    fn wait(mut self, time: Duration) -> Self {
-        self.at.now += time;
-        self.at.clock += time;
-        self
-    }
-
-    fn tick_after(self, time: Duration) -> Self {
-        self.wait(time).step(Input::Tick)
-    }
-
-    fn open(mut self, open: bool) -> Self {
-        self.at.open = open;
-        self
-    }
-
-    fn snapshot(self) -> Self {
-        self.step(Input::Snapshot(Ok(Box::default())))
-    }
-
-    fn stage(&self) -> &'static str {
-        match self.session.stage {
-            Stage::Rest => "rest",
-            Stage::Preparing => "preparing",
-            Stage::Starting(_) => "starting",
-            Stage::Running(_) => "running",
-            Stage::Deleting => "deleting",
-        }
-    }
-
-    // Stages, each reached as it is in life.
-
-    fn rest() -> Self {
-        Self::new(work()).rows(|_| {})
-    }
-
-    fn preparing() -> Self {
-        Self::rest().rows(|work| work.queued = Some(turn(FIRST)))
-    }
-
-    fn starting() -> Self {
-        Self::preparing().done(prepared("ses_1", EnsuredHow::Created))
-    }
-
-    /// The prompt is on its way.
-    fn posting() -> Self {
-        let mut bench = Self::starting().step(Input::Begun(true));
-        bench.work.opencode_session_id = Some("ses_1".to_owned());
-        bench.rows(|work| {
-            let queued = work.queued.take();
-            work.running = queued.map(|turn| OpenTurn { message_id: Some("msg_1".to_owned()), ..turn });
-        })
-    }
-
-    fn admitted() -> Self {
-        Self::posting().done(CallResult::Posted(Ok(())))
-    }
-
-    /// It broke: nobody knows whether the prompt arrived.
-    fn doubtful() -> Self {
-        Self::posting().done(CallResult::Posted(Err(late())))
-    }
-
-    fn looking() -> Self {
-        Self::doubtful().step(Input::Tick)
-    }
-
-    fn started() -> Self {
-        Self::admitted().hear(&prompt_stored()).hear(&status("busy"))
-    }
-
-    fn answering() -> Self {
-        Self::started().hear(&answer(json!({ "created": 2 }), &json!({})))
-    }
-
-    fn asking() -> Self {
-        Self::answering().hear(&asked())
-    }
-
-    fn cancelled(self) -> Self {
-        self.rows(|work| work.running.as_mut().expect("it runs").cancel_requested = true)
-    }
-
-    fn finished() -> Self {
-        let done = answer(json!({ "created": 2, "completed": 3 }), &json!({ "finish": "stop" }));
-        Self::answering().hear(&done).hear(&status("idle"))
-    }
-
-    /// A turn ended badly; another one waits.
-    fn after_a_failure() -> Self {
-        Self::answering().step(Input::BootEnded("killed")).rows(|work| {
-            work.running = None;
-            work.queued = Some(turn(SECOND));
-        })
-    }
-
-    fn deleting() -> Self {
-        Self::rest().rows(|work| {
-            work.opencode_session_id = Some("ses_1".to_owned());
-            work.deleted = true;
-        })
-    }
-}
+mod bench;
 
 const SECOND_LONG: Duration = Duration::from_secs(1);
 
@@ -507,10 +249,28 @@ fn a_turn_ends_once_for_its_reason() {
             "rest",
         ),
         (
-            "it never began",
+            "nothing was heard of its beginning",
             Bench::admitted().tick_after(minutes(1)),
+            &["look", "active 60"],
+            "running",
+        ),
+        (
+            "it never began",
+            Bench::admitted().tick_after(minutes(1)).done(CallResult::Looked(Ok(Look::Nothing))),
             &["Failed NotStarted", "reread"],
             "rest",
+        ),
+        (
+            "whether it began cannot be told",
+            Bench::admitted().tick_after(minutes(1)).done(CallResult::Looked(Err(late()))),
+            &["Failed NotStarted", "reread"],
+            "rest",
+        ),
+        (
+            "it had begun, and the events were lost",
+            Bench::admitted().tick_after(minutes(1)).done(CallResult::Looked(Ok(Look::Working))),
+            &[],
+            "running",
         ),
         ("its time is up", Bench::answering().tick_after(minutes(15)), &["active 900", "abort"], "running"),
         (
@@ -629,7 +389,7 @@ fn an_ask_is_answered_once_by_a_person_or_by_its_deadline() {
     let decide = |work: &mut SessionWork| {
         work.asks = vec![OpenAsk {
             id: "per_1".to_owned(),
-            request: EventPayload::TurnStarted(berth_wire::event::TurnStarted { prompt: vec![] }),
+            request: EventPayload::TurnStarted(TurnStarted { prompt: vec![] }),
             expires_at: Timestamp::MAX,
             answer: Some(Answer::Permission { decision: PermissionDecision::Once, message: None }),
         }];
@@ -756,6 +516,44 @@ fn a_session_is_let_go_when_nothing_was_to_do_for_long() {
     assert!(bench.session.is_over(bench_at));
     let mut bench = bench.rows(|work| work.queued = Some(turn(SECOND)));
     assert!(!bench.session.is_done() && !bench.session.is_over(bench_at));
+}
+
+#[test]
+fn a_prompt_carries_what_was_given_under_ids_that_repeat() {
+    let file = PromptPart::File {
+        mime: "image/png".to_owned(),
+        filename: Some("a.png".to_owned()),
+        url: "file:///work/a.png".to_owned(),
+    };
+    let model = ModelChoice { provider_id: "p".to_owned(), model_id: "m".to_owned() };
+    let asked = OpenTurn {
+        prompt: vec![PromptPart::text("look"), file, PromptPart::Agent { name: "general".to_owned() }],
+        options: TurnOptions { model: Some(model), agent: Some("plan".to_owned()), retry_of: None },
+        ..turn(FIRST)
+    };
+    let id = "msg_22ac8eb89001BnfjGYH1RshWeX".to_owned();
+    let running = Running::new(&asked, id.clone(), Limits::default().watchdog, Instant::now());
+    let prompt = running.to_prompt();
+    let ids: Vec<&str> = prompt.parts.iter().map(|part| part.id.as_str()).collect();
+    let stem = "prt_22ac8eb89001BnfjGYH1RshW";
+    assert_eq!(ids, [format!("{stem}00"), format!("{stem}01"), format!("{stem}02")]);
+    assert_eq!(ids[0].len(), id.len(), "as opencode's own");
+    assert_eq!(prompt.parts[0].content, PromptContent::Text("look".to_owned()));
+    assert!(
+        matches!(&prompt.parts[1].content, PromptContent::File { url, .. } if url == "file:///work/a.png")
+    );
+    assert_eq!(prompt.parts[2].content, PromptContent::Agent("general".to_owned()));
+    assert_eq!(
+        (prompt.agent.as_deref(), prompt.model.map(|model| model.model_id)),
+        (Some("plan"), Some("m".to_owned()))
+    );
+    let again = Running::resumed(
+        &OpenTurn { message_id: Some(id), ..asked },
+        Limits::default().watchdog,
+        Instant::now(),
+    );
+    let again = again.expect("it was handed over").to_prompt();
+    assert!(again.parts.iter().map(|part| &part.id).eq(ids), "sent again under the same ids");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use berth_opencode::model::SESSION_METADATA;
 use berth_wire::{
     problem::{PROBLEM_JSON, Problem, ProblemType},
     sse::write_event,
@@ -22,6 +23,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::rig::within;
 
@@ -56,6 +58,8 @@ struct Inner {
     seen: Vec<Seen>,
     faults: VecDeque<(String, Fault)>,
     sessions: Vec<Value>,
+    /// How many were made; no id comes twice.
+    made: usize,
     messages: Vec<Value>,
     status: Value,
 }
@@ -153,6 +157,18 @@ impl FakeDoor {
     /// The door is another one from now on, which was given no fence, or was given this.
     pub(super) fn restart(&self, epoch: &str, fence: u64) {
         self.shared.change(|inner| (inner.epoch, inner.fence) = (epoch.to_owned(), fence));
+    }
+
+    /// opencode has a session that was made for this one of ours.
+    pub(super) fn know_session(&self, id: &str, berth_session_id: Uuid) {
+        let metadata = json!({ SESSION_METADATA: berth_session_id });
+        let session = json!({ "id": id, "directory": "/work", "title": "", "metadata": metadata });
+        self.shared.change(|inner| inner.sessions.push(session));
+    }
+
+    /// opencode's history is gone.
+    pub(super) fn forget_sessions(&self) {
+        self.shared.change(|inner| inner.sessions.clear());
     }
 
     /// What `GET /session/status` answers.
@@ -286,7 +302,8 @@ fn plain_answer(shared: &Shared, call: &str, body: &Value) -> Response {
     let segments: Vec<&str> = call.split(['/', ' ']).filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
         ["POST", "session"] => {
-            let id = format!("ses_{}", inner.sessions.len() + 1);
+            inner.made += 1;
+            let id = format!("ses_{}", inner.made);
             let session =
                 json!({ "id": id, "directory": "/work", "title": "", "metadata": body["metadata"] });
             inner.sessions.push(session.clone());
