@@ -1,6 +1,6 @@
 //! The API on a real store, without any sandbox.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -9,7 +9,10 @@ use axum::{
     response::Response,
     routing::get,
 };
-use berth_wire::problem::{Problem, ProblemType};
+use berth_wire::{
+    api::Session,
+    problem::{Problem, ProblemType},
+};
 use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
@@ -25,7 +28,7 @@ use crate::{
     config::Limits,
     directory::{SandboxAddress, StaticDirectory},
     metrics::Metrics,
-    store::{NewSession, SandboxKey, Sharing, SqliteStore, Store},
+    store::{NewSession, SandboxKey, Sharing, SqliteStore, Store, small_disk::SmallDisk},
 };
 
 mod hostile;
@@ -36,14 +39,21 @@ const BOUND: Duration = Duration::from_secs(10);
 struct Api {
     store: Arc<dyn Store>,
     router: Router,
-    _folder: TempDir,
+    #[expect(dead_code, reason = "it is there until this is dropped")]
+    folder: Option<TempDir>,
 }
 
 impl Api {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let api = Self::on(folder.path()).await;
+        Self { folder: Some(folder), ..api }
+    }
+
+    /// With its database in this folder.
+    async fn on(folder: &Path) -> Self {
         let store: Arc<dyn Store> =
-            Arc::new(SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap());
+            Arc::new(SqliteStore::open(&folder.join("berth.db"), Sharing::Alone).await.unwrap());
         let away = SandboxAddress {
             namespace: "local".to_owned(),
             name: "default".to_owned(),
@@ -61,7 +71,7 @@ impl Api {
             Metrics::default(),
         );
         let router = router(&Arc::new(app), SecretString::from("token"));
-        Self { store, router, _folder: folder }
+        Self { store, router, folder: None }
     }
 
     async fn session(&self) -> Uuid {
@@ -101,6 +111,30 @@ async fn a_panic_is_an_internal_problem_with_a_request_id() {
     let problem = problem(response).await;
     assert_eq!(problem.problem_type(), Some(ProblemType::Internal));
     assert!(problem.extensions.contains_key("request_id") && !problem.detail.contains("secret"));
+}
+
+#[tokio::test]
+async fn on_a_full_disk_callers_are_told_what_to_do_and_reads_go_on() {
+    let disk = SmallDisk::mount();
+    let api = Api::on(disk.path()).await;
+    let path = format!("/v1/sessions/{}", api.session().await);
+    let messages = format!("{path}/messages");
+    let body = json!({ "parts": [{ "type": "text", "text": "x".repeat(64 * 1024) }] }).to_string();
+    disk.fill();
+    for _ in 0..2 {
+        let refused = problem(api.send(Method::POST, &messages, body.clone()).await).await;
+        assert_eq!(refused.problem_type(), Some(ProblemType::StorageUnavailable));
+        assert!(
+            refused.detail.contains("free some space") && !refused.detail.contains("berth.db"),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(api.send(Method::GET, &path, String::new()).await.status(), StatusCode::OK);
+    disk.clear();
+    assert_eq!(api.send(Method::POST, &messages, body).await.status(), StatusCode::ACCEPTED);
+    let session: Session = json(api.send(Method::GET, &path, String::new()).await).await;
+    assert_eq!((session.last_seq, session.open_turns.len()), (1, 1), "what was refused left nothing");
+    api.store.close().await;
 }
 
 #[tokio::test]
