@@ -75,6 +75,8 @@ pub struct Stack {
     pub model: ModelLog,
     /// Between server and door, if asked for.
     pub cutter: Option<Cutter>,
+    /// opencode's own password, which only its door knows.
+    internal: SecretString,
     sandbox: SandboxAddress,
     limits: Limits,
     supervisor: Supervisor,
@@ -127,7 +129,7 @@ impl Stack {
         environment.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let supervisor = supervise(&folder, &work, internal.clone(), environment).await;
         let (listener, door) = listen().await;
-        let mut door_config = DoorConfig::new(password.clone(), internal);
+        let mut door_config = DoorConfig::new(password.clone(), internal.clone());
         door_config.files = Some(work.clone());
         tasks.spawn(berth_door::run(listener, door_config, supervisor.link(), shutdown.clone()));
 
@@ -153,6 +155,7 @@ impl Stack {
             work,
             model: log,
             cutter,
+            internal,
             sandbox,
             limits: options.limits,
             supervisor,
@@ -207,6 +210,14 @@ impl Stack {
         let request = request.query(&[("directory", &self.work)]);
         let request = request.basic_auth("opencode", Some(self.door_password.expose_secret()));
         request.send().await.expect("the door answers").status()
+    }
+
+    /// A client of opencode itself, past its door, as something inside the sandbox may have one.
+    pub async fn opencode_past_its_door(&self) -> OpencodeClient {
+        let ready = self.supervisor.ready(BOUND).await.expect("opencode comes up");
+        let address = ready.address.expect("a ready opencode has an address");
+        let config = ClientConfig::new(format!("http://{address}"), self.internal.clone());
+        OpencodeClient::new(config).expect("a plain URL")
     }
 
     /// Process id of opencode, once it answers.

@@ -1,10 +1,11 @@
-//! A cancel at each point of a turn's life: one end, a clean next prompt, and how long it took. On a real opencode.
+//! A cancel at each point of a turn's life: one end, a clean next prompt, and how long it took; and aborts that did not
+//! come from here. On a real opencode.
 
 use berth_tests::{Options, Scale, SessionLog, Stack, within};
 use berth_wire::{
     api::CancelRequest,
     event::{EventPayload, SessionEvent, Voice},
-    turn::TurnState,
+    turn::{TurnErrorReason, TurnState},
 };
 use serde_json::json;
 use tokio::time::{Duration, Instant};
@@ -149,4 +150,33 @@ async fn cancel_or_ended(stack: &Stack, session: Uuid, turn: Uuid) -> Duration {
     stack.client.cancel(session, CancelRequest::only(turn)).await.expect("it is taken");
     SessionLog::until_end(&stack.client, session, turn).await;
     began.elapsed()
+}
+
+/// Through the door an abort is a person's wish; where nobody asked, opencode broke the turn off.
+#[tokio::test]
+async fn an_abort_by_another_client_cancels_a_turn_and_one_by_nobody_fails_it() {
+    let stack = Stack::start().await;
+    let session = stack.session().await.id;
+    let directory = stack.work.to_str().expect("a plain name");
+    for past_the_door in [false, true] {
+        let turn = stack.post(session, "@stub text:n=2000,d=20").await;
+        let said = |event: &SessionEvent| event.turn_id == Some(turn.id) && says(&event.payload);
+        SessionLog::until(&stack.client, session, 0, "text", said).await;
+        let root = stack.client.get_session(session).await.expect("it is there").opencode_session_id;
+        let root = root.expect("a prompt was sent");
+        let client = if past_the_door { stack.opencode_past_its_door().await } else { stack.opencode() };
+        client.abort(directory, &root).await.expect("it is taken");
+        let log = SessionLog::until_end(&stack.client, session, turn.id).await;
+        log.check();
+        let reason = log.outcome(turn.id).error.as_ref().map(|error| error.reason);
+        let expected = if past_the_door {
+            (TurnState::Failed, Some(TurnErrorReason::Interrupted))
+        } else {
+            (TurnState::Cancelled, None)
+        };
+        assert_eq!((log.outcome(turn.id).state, reason), expected, "{:?}", log.outcome(turn.id));
+        let (next, log) = stack.prompt(session, "@stub say:clean").await;
+        assert_eq!(log.text(next.id, Voice::Message), "clean");
+    }
+    stack.stop().await;
 }

@@ -88,6 +88,8 @@ pub enum TurnErrorReason {
     StepLimitReached,
     /// Somebody removed the turn's prompt from opencode's session while it ran.
     PromptRemoved,
+    /// opencode ended the turn as if it had been aborted, and nobody is known who asked for that.
+    Interrupted,
     /// opencode closed the session's directory while the turn ran.
     InstanceDisposed,
     /// An error that opencode did not type; its words are in the message.

@@ -3,7 +3,7 @@
 
 use berth_wire::{
     api::SandboxPhase,
-    door::{DoorEvent, DoorState, ExitCause, TurnEvent, TurnOrigin, TurnPhase},
+    door::{DoorEvent, DoorState, ExitCause, TurnEnding, TurnEvent, TurnOrigin, TurnPhase},
 };
 
 /// What happens to a sandbox.
@@ -35,6 +35,15 @@ pub(super) enum News {
     },
     /// The subscription broke.
     Lost,
+    /// At the door, the turn with this prompt ended so in this session of opencode.
+    Ended {
+        /// opencode's session.
+        root: String,
+        /// Message id of the prompt, as far as it is known.
+        prompt: Option<String>,
+        /// How.
+        ending: TurnEnding,
+    },
     /// Somebody else's turn goes on in this session of opencode.
     Foreign(String),
     /// So many tools were killed for memory.
@@ -119,8 +128,11 @@ impl Sandbox {
                 vec![self.end(&describe_exit(*exit, *signal, *cause))]
             }
             DoorEvent::ToolOutOfMemory { count, .. } => vec![News::ToolsKilled(*count)],
-            // The translators prove ends of our own turns by opencode's own events.
             DoorEvent::Turn(turn) if is_foreign(turn) => vec![News::Foreign(turn.session_id.clone())],
+            // The translators prove ends by opencode's own events; the door knows who asked for them.
+            DoorEvent::Turn(TurnEvent { session_id, message_id, outcome: Some(ending), .. }) => {
+                vec![News::Ended { root: session_id.clone(), prompt: message_id.clone(), ending: *ending }]
+            }
             // Calls that the gate keeps out say so themselves.
             DoorEvent::Turn(_) | DoorEvent::Gate { .. } => Vec::new(),
         }
@@ -233,6 +245,11 @@ mod tests {
         check(Some("a"), &I::Door(&turn(TurnPhase::Started, external)), foreign(), Some("a"));
         check(Some("a"), &I::Door(&turn(TurnPhase::Ended, external)), vec![], Some("a"));
         check(Some("a"), &I::Door(&turn(TurnPhase::Started, ours)), vec![], Some("a"));
+        let DoorEvent::Turn(ended) = turn(TurnPhase::Ended, ours) else { unreachable!("it is of a turn") };
+        let (prompt, ending) = (Some("msg_1".to_owned()), TurnEnding::Interrupted);
+        let ended = DoorEvent::Turn(TurnEvent { message_id: prompt.clone(), outcome: Some(ending), ..ended });
+        let word = News::Ended { root: "ses_1".to_owned(), prompt, ending };
+        check(Some("a"), &I::Door(&ended), vec![word], Some("a"));
     }
 
     #[test]

@@ -16,7 +16,10 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_opencode::{GlobalEvent, ModelReference, SessionTranslator, Snapshot, TurnPhase};
-use berth_wire::turn::{TurnError, TurnErrorReason};
+use berth_wire::{
+    door::TurnEnding,
+    turn::{TurnError, TurnErrorReason},
+};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -34,6 +37,7 @@ mod record;
 mod running;
 #[cfg(test)]
 mod tests;
+mod unasked;
 mod wishes;
 
 use asking::Asking;
@@ -73,6 +77,8 @@ pub(super) enum Input<'a> {
     },
     /// The run of opencode is over, for this reason.
     BootEnded(&'a str),
+    /// At the door, the turn with this prompt ended so.
+    EndedAtDoor(Option<&'a str>, TurnEnding),
     /// A call ended that was made while this turn ran.
     Done(Option<Uuid>, CallResult),
     /// The commit that the turn runs: it stands, or the turn was not queued any more.
@@ -230,6 +236,7 @@ impl Session {
                 }
                 self.look_if_in_doubt(at, &mut out);
             }
+            Input::EndedAtDoor(prompt, ending) => self.take_word(prompt, ending, at, &mut out),
             Input::BootEnded(detail) => self.end_boot(detail, at, &mut out),
             Input::Done(turn, result) => self.take_result(turn, result, at, &mut out),
             Input::Begun(begun) => self.take_begun(begun, &mut out),

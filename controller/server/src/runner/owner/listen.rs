@@ -47,7 +47,10 @@ impl Owner {
                 News::Open { booted } => self.feed_all(|| Input::Open { booted }).await?,
                 News::Lost => self.feed_all(|| Input::Lost).await?,
                 News::BootEnded(detail) => self.end_boot(&detail).await?,
-                News::Foreign(root) => self.tell_foreign(&root).await?,
+                News::Foreign(root) => self.tell_one(&root, Input::Foreign).await?,
+                News::Ended { root, prompt, ending } => {
+                    self.tell_one(&root, Input::EndedAtDoor(prompt.as_deref(), ending)).await?;
+                }
                 News::Gap => {
                     tracing::info!(
                         namespace = self.key.namespace,
@@ -75,10 +78,11 @@ impl Owner {
         Ok(())
     }
 
-    async fn tell_foreign(&mut self, root: &str) -> Result<(), OwnerError> {
+    /// Tells the session of ours that stands for this one of opencode's.
+    async fn tell_one(&mut self, root: &str, input: Input<'_>) -> Result<(), OwnerError> {
         let found = self.sessions.iter().find(|(_, session)| session.root() == Some(root));
         let Some(id) = found.map(|(&id, _)| id) else { return Ok(()) };
-        self.feed(id, Input::Foreign).await
+        self.feed(id, input).await
     }
 
     /// Gives an event of opencode's to the sessions that it concerns.

@@ -16,6 +16,7 @@ impl Session {
     /// Looks at every deadline, and tries again what failed before.
     pub(super) fn tick(&mut self, at: &Moment, out: &mut Vec<Output>) {
         self.check_turn(at, out);
+        self.check_held(at, out);
         self.store_active(out);
         self.expire_asks(at, out);
         self.check_blocked(at, out);

@@ -89,7 +89,7 @@ impl Session {
                 // What is to be aborted is aborted when this step settles.
                 Translation::Started | Translation::Abort(_) => {}
                 Translation::Swallowed => self.note_swallowed(at, out),
-                Translation::Ended(outcome) => self.record_end(outcome, at, out),
+                Translation::Ended(outcome) => self.take_end(outcome, at, out),
             }
         }
     }
@@ -100,7 +100,8 @@ impl Session {
         out.push(Output::Log(NewEvent { turn_id, payload }));
     }
 
-    fn record_end(&mut self, outcome: TurnOutcome, at: &Moment, out: &mut Vec<Output>) {
+    /// Notes the running turn's one end.
+    pub(super) fn record_end(&mut self, outcome: TurnOutcome, at: &Moment, out: &mut Vec<Output>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Rest);
         let Stage::Running(turn) = stage else {
             self.stage = stage;

@@ -7,6 +7,7 @@ use berth_wire::{api::PromptPart, turn::TurnError};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::unasked::Ends;
 use crate::store::{OpenTurn, TurnOptions};
 
 /// Characters of the message id that part ids repeat: they end in two digits, which keep the parts' order.
@@ -27,6 +28,7 @@ pub(super) struct Running {
     /// Since when it is to end.
     pub(super) unwanted_since: Option<Instant>,
     pub(super) watchdog: Watchdog,
+    pub(super) ends: Ends,
     /// How much of its wall clock was stored as used.
     stored_active: Duration,
 }
@@ -63,6 +65,7 @@ impl Running {
             delivery: Delivery::default(),
             aborting: false,
             unwanted_since: None,
+            ends: Ends::default(),
             watchdog: Watchdog::new(limits, turn.active, now),
             stored_active: turn.active,
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_opencode::{ClientError, EnsuredHow, PromptContent, Snapshot};
 use berth_wire::{
     api::{ModelChoice, PermissionDecision, PromptPart},
+    door::TurnEnding,
     event::{EventPayload, TurnStarted},
     turn::TurnErrorReason as R,
 };
@@ -13,7 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::bench::{
-    Bench, FIRST, SECOND, answer, event, gated, late, prepared, prompt_stored, refused, status, turn,
+    Bench, FIRST, SECOND, abort, event, gated, late, prepared, prompt_stored, refused, status, turn,
     unprepared,
 };
 use super::{Input, Running};
@@ -293,11 +294,46 @@ fn a_turn_ends_once_for_its_reason() {
 }
 
 #[test]
+fn an_abort_is_a_cancel_only_where_somebody_asked_for_it() {
+    let aborted = || Bench::answering().hear(&abort()).hear(&status("idle"));
+    check(vec![
+        (
+            "aborted by another client, as the door saw",
+            aborted().word(TurnEnding::Aborted),
+            &["Cancelled", "reread"] as &[_],
+            "rest",
+        ),
+        (
+            "aborted by nobody",
+            aborted().word(TurnEnding::Interrupted),
+            &["Failed Interrupted", "reread"],
+            "rest",
+        ),
+        ("the door's word is waited for", aborted(), &[], "running"),
+        ("the rows are read meanwhile", aborted().rows(|_| {}), &[], "running"),
+        (
+            "the door's word came before",
+            Bench::answering().word(TurnEnding::Aborted).hear(&abort()).hear(&status("idle")),
+            &["Cancelled", "reread"],
+            "rest",
+        ),
+        (
+            "the door's word does not come",
+            aborted().tick_after(SECOND_LONG * 5),
+            &["Failed Interrupted", "reread"],
+            "rest",
+        ),
+        (
+            "the door's word is on another turn",
+            aborted().step(Input::EndedAtDoor(Some("msg_0"), TurnEnding::Aborted)),
+            &[],
+            "running",
+        ),
+    ]);
+}
+
+#[test]
 fn a_cancel_ends_a_turn_wherever_it_stands() {
-    let aborted = || {
-        let error = json!({ "error": { "name": "MessageAbortedError", "data": {} } });
-        answer(json!({ "created": 2, "completed": 3 }), &error)
-    };
     let minute = Duration::from_mins(1);
     check(vec![
         ("not begun: an abort would be lost", Bench::admitted().cancelled(), &[] as &[_], "running"),
@@ -317,7 +353,7 @@ fn a_cancel_ends_a_turn_wherever_it_stands() {
         ),
         (
             "it had its effect, but is not answered",
-            Bench::answering().cancelled().hear(&aborted()).hear(&status("idle")),
+            Bench::answering().cancelled().hear(&abort()).hear(&status("idle")),
             &[],
             "running",
         ),
@@ -325,7 +361,7 @@ fn a_cancel_ends_a_turn_wherever_it_stands() {
             "it is answered",
             Bench::answering()
                 .cancelled()
-                .hear(&aborted())
+                .hear(&abort())
                 .hear(&status("idle"))
                 .done(CallResult::Aborted(Ok(()))),
             &["Cancelled", "reread"],

@@ -49,9 +49,10 @@ impl Session {
         }
     }
 
-    /// A running turn whose stored state was not understood gets a state in which it can be ended; true if there is one.
+    /// A running turn whose stored state was not understood, or whose end was held by who is gone, gets a state in which it can be ended; true if there is one.
     fn adopt_lost_turn(&mut self) -> bool {
-        let known = self.phase() != TurnPhase::Idle;
+        let held = self.turn().is_some_and(|turn| turn.ends.is_held());
+        let known = held || self.phase() != TurnPhase::Idle;
         let (Stage::Running(turn), Some(root), false) = (&self.stage, &self.work.opencode_session_id, known)
         else {
             return false;

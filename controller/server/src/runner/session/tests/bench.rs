@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_opencode::{ClientError, Ensured, EnsuredHow, GlobalEvent, model::SessionInfo};
 use berth_wire::{
     api::PromptPart,
+    door::TurnEnding,
     event::EventPayload,
     problem::{Problem, ProblemType},
 };
@@ -85,6 +86,12 @@ pub(super) fn answer(time: Value, more: &Value) -> GlobalEvent {
         info[name.as_str()] = value.clone();
     }
     event("message.updated", json!({ "info": info }))
+}
+
+/// The answer ends as aborted.
+pub(super) fn abort() -> GlobalEvent {
+    let error = json!({ "error": { "name": "MessageAbortedError", "data": {} } });
+    answer(json!({ "created": 2, "completed": 3 }), &error)
 }
 
 pub(super) fn asked() -> GlobalEvent {
@@ -172,6 +179,11 @@ impl Bench {
 
     pub(super) fn hear(self, event: &GlobalEvent) -> Self {
         self.step(Input::Event(event))
+    }
+
+    /// The door's word on the end of the running turn.
+    pub(super) fn word(self, ending: TurnEnding) -> Self {
+        self.step(Input::EndedAtDoor(Some("msg_1"), ending))
     }
 
     pub(super) fn done(self, result: CallResult) -> Self {
