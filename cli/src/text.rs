@@ -9,10 +9,18 @@ use jiff::Timestamp;
 fn is_unsafe(character: char) -> bool {
     let control = character.is_control() && !matches!(character, '\n' | '\t');
     // The joiners U+200C and U+200D stay: emoji and some scripts need them.
-    let direction =
-        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let invisible = matches!(character, '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
-    control || direction || invisible
+    let direction = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    let line = matches!(character, '\u{2028}' | '\u{2029}');
+    // The last ones are tags: letters that nobody sees.
+    let invisible = matches!(
+        character,
+        '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    control || direction || line || invisible
 }
 
 /// Several lines without anything that a terminal would obey or a reader could not see.
@@ -69,6 +77,7 @@ mod tests {
     fn nothing_that_a_terminal_obeys_is_left() {
         assert_eq!(clean("a\u{1b}[2Jb\r\u{9b}31mc\u{7}\nd\te"), "a[2Jb31mc\nd\te");
         assert_eq!(clean("rm \u{202e}txt.\u{2066}x"), "rm txt.x");
+        assert_eq!(clean("a\u{e0072}\u{e006d}b\u{2028}c\u{61c}d"), "abcd");
         assert_eq!(clean("naïve 🦀"), "naïve 🦀");
     }
 

@@ -7,6 +7,7 @@
 )]
 
 mod background;
+mod bulk;
 mod chat;
 mod conversation;
 mod debug;

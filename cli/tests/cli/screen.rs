@@ -3,16 +3,18 @@
 use berth_wire::{
     api::PermissionDecision,
     event::{EventPayload, PermissionRequested},
+    turn::{TurnErrorReason, TurnOutcome},
 };
 use serde_json::json;
 
 use crate::{
-    fake::{Act, FakeServer, emit, permission_script, says, succeeds, thinks, update},
+    fake::{Act, FakeServer, emit, ends, permission_script, says, succeeds, thinks, update},
     process::Berth,
     tmux::{Tmux, is_private},
 };
 
-async fn chat(scripts: Vec<Vec<Act>>, width: usize, height: usize) -> (FakeServer, Berth, Tmux) {
+/// A chat with a server that plays these scripts, on a screen of this size.
+pub(crate) async fn chat(scripts: Vec<Vec<Act>>, width: usize, height: usize) -> (FakeServer, Berth, Tmux) {
     let (server, berth) = (FakeServer::start(scripts).await, Berth::new());
     let tmux = Tmux::start(&berth.against(&server, &["chat"]), width, height);
     tmux.sees("/help").await;
@@ -199,8 +201,19 @@ async fn without_colours_there_are_none() {
 #[tokio::test]
 async fn what_the_agent_says_cannot_drive_the_terminal() {
     let bad = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}[H\u{9b}31m\rcarriage\u{8}\u{1b}[?1049h\u{202e}end";
-    let tool =
-        json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "title": bad, "status": "completed" });
+    let printed =
+        json!({ "type": "content", "content": { "type": "text", "text": format!("{bad}\n{bad}") } });
+    let changed = json!({ "type": "diff", "path": bad, "oldText": "a", "newText": bad });
+    let tool = |id: &str, status: &str| {
+        update(json!({
+            "sessionUpdate": "tool_call", "toolCallId": id, "title": bad, "status": status,
+            "content": [printed, changed],
+        }))
+    };
+    let plan = json!({
+        "sessionUpdate": "plan",
+        "entries": [{ "content": bad, "priority": "high", "status": "pending" }],
+    });
     let request = EventPayload::PermissionRequested(PermissionRequested {
         permission_id: "per_1".to_owned(),
         permission: bad.to_owned(),
@@ -214,17 +227,24 @@ async fn what_the_agent_says_cannot_drive_the_terminal() {
     let script = vec![
         thinks(bad),
         says("a", 0, &format!("# {bad}\n\n`{bad}` [{bad}](http://{bad})\n\n```{bad}\n{bad}\n```\n")),
-        update(tool),
+        tool("c", "completed"),
+        tool("d", "failed"),
+        update(plan),
         emit(request),
         Act::Answer,
-        succeeds(),
+        tool("e", "in_progress"),
+        Act::Pause,
+        ends(TurnOutcome::failed(TurnErrorReason::ProviderError, bad)),
     ];
-    let (_server, _berth, tmux) = chat(vec![script], 100, 40).await;
+    let (server, _berth, tmux) = chat(vec![script], 100, 40).await;
     let title = tmux.title();
     tmux.enters("be evil");
     tmux.sees("[y] once").await;
-    tmux.press(&["n"]);
-    tmux.wait_for("✗ rejected").await;
+    tmux.press(&["y"]);
+    tmux.wait_for("✓ allowed once").await;
+    tmux.sees("● ").await;
+    server.go_on();
+    tmux.wait_for("✗ failed").await;
     tmux.sees("/help").await;
     assert_eq!(tmux.title(), title);
     let text = tmux.text();

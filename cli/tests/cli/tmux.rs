@@ -19,7 +19,7 @@ set -g status off
 set -g remain-on-exit on
 set -g remain-on-exit-format ''
 set -g escape-time 0
-set -g history-limit 5000
+set -g history-limit 100000
 set -g default-terminal tmux-256color
 ";
 

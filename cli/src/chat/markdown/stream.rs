@@ -7,6 +7,10 @@ use pulldown_cmark::{Event, Tag};
 use super::{Markdown, parser};
 use crate::chat::line::Line;
 
+/// Longest open rest that is rendered, in bytes: more than a screen holds. Of a longer one its end is shown as it is,
+/// so that a line without an end does not cost more with each of its words.
+const OPEN_LIMIT: usize = 64 * 1024;
+
 /// A text and how much of it was given out.
 #[derive(Debug, Default)]
 pub(in crate::chat) struct Stream {
@@ -41,6 +45,14 @@ fn blocks(source: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+fn end_of(source: &str, width: usize) -> Vec<Line> {
+    let start = source.ceil_char_boundary(source.len() - OPEN_LIMIT);
+    let lines = source[start..].lines().map(Line::plain);
+    let none = Line::default();
+    let rest = lines.flat_map(|line| line.wrapped(width, &none, &none));
+    std::iter::once(Line::dim("…")).chain(rest).collect()
 }
 
 impl Stream {
@@ -93,6 +105,9 @@ impl Stream {
     /// What is not final yet, as it looks now.
     pub(in crate::chat) fn open(&self, markdown: &mut Markdown, width: usize) -> Vec<Line> {
         let source = &self.text[self.at..];
+        if source.len() > OPEN_LIMIT {
+            return end_of(source, width);
+        }
         let (mut skip, mut began) = (self.units, self.began);
         let mut lines = Vec::new();
         for block in blocks(source) {

@@ -180,3 +180,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_a_line_without_an_end_only_the_end_is_drawn_and_all_of_it_becomes_final() {
+    let (mut markdown, mut stream) = (Markdown::new(true), Stream::default());
+    let words = (0..20_000).map(|n| format!("w{n} ")).collect::<Vec<_>>().concat();
+    stream.push(&words);
+    assert!(stream.settle(&mut markdown, 80, false).is_empty());
+    let open = texts(&stream.open(&mut markdown, 80));
+    assert_eq!(open.first().map(String::as_str), Some("…"));
+    assert!(open.len() < 1000 && open.last().unwrap().trim_end().ends_with("w19999"), "{}", open.len());
+    let last = texts(&stream.settle(&mut markdown, 80, true)).join(" ");
+    assert_eq!(last.trim(), words.trim());
+}

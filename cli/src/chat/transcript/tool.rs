@@ -212,5 +212,7 @@ impl Tool {
 }
 
 fn output_line(text: &str, width: usize) -> Line {
-    Line::dim(&format!("  │ {text}")).truncated(width)
+    // Far more than fits; of a line that is a whole file, not all is measured for each frame.
+    let beginning: String = text.chars().take(width.saturating_mul(8)).collect();
+    Line::dim(&format!("  │ {beginning}")).truncated(width)
 }
