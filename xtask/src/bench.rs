@@ -14,6 +14,9 @@ use crate::{
 /// What the benchmarks of the pod's programs are called, all of them and no other.
 const OF_POD: &str = "pod-";
 
+/// What those of the session server are called, likewise.
+const OF_SERVER: &str = "server-";
+
 /// Where the figures are kept.
 const PAGE: &str = "docs/benchmarks.md";
 
@@ -21,12 +24,17 @@ const PAGE: &str = "docs/benchmarks.md";
 pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, write: bool) -> anyhow::Result<ExitCode> {
     let mut arguments: Vec<String> =
         ["run", "--quiet", "--release", "--package", "berth-bench", "--"].map(str::to_owned).to_vec();
-    let names_pod = filter.is_some_and(|filter| filter.starts_with(OF_POD));
-    if !names_pod {
+    let names = |prefix| filter.is_some_and(|filter| filter.starts_with(prefix));
+    if !names(OF_POD) && !names(OF_SERVER) {
         arguments.extend(["--sdk".to_owned(), tools::opencode_sdk(workspace)?.display().to_string()]);
     }
-    if names_pod || filter.is_none() {
+    if names(OF_POD) || names(OF_SERVER) || filter.is_none() {
         arguments.extend(of_pod(workspace)?);
+    }
+    if names(OF_SERVER) || filter.is_none() {
+        let programs = pod::build_programs(workspace, &["--release"], &["berth-controller"])?;
+        let program = programs.first().context("no program was built")?;
+        arguments.extend(["--controller".to_owned(), program.display().to_string()]);
     }
     if write {
         arguments.extend(["--write".to_owned(), PAGE.to_owned()]);

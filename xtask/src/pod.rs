@@ -30,21 +30,30 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 
 /// Builds them all, and gives their paths.
 pub(crate) fn programs(workspace: &Workspace) -> anyhow::Result<Vec<PathBuf>> {
-    let mut cargo = workspace.command(&workspace.cargo);
-    cargo.args(["build", "--profile", "pod", "--target", TARGET, "--bins"]);
-    cargo.args(["--message-format", "json-render-diagnostics"]);
-    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
-    let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;
-    ensure!(output.status.success(), "{}: {}", shown(&cargo), output.status);
-    let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
-    let programs: Vec<PathBuf> = messages.lines().filter_map(program).map(Into::into).collect();
-    ensure!(programs.len() >= PACKAGES.len(), "{} built {} programs", shown(&cargo), programs.len());
+    let programs = build_programs(workspace, &["--profile", "pod", "--target", TARGET], &PACKAGES)?;
     for path in &programs {
         let shown = path.display();
         let bytes = fs::read(path).with_context(|| shown.to_string())?;
         let is_static = is_static(&bytes).with_context(|| format!("{shown} is no program of 64 bits"))?;
         ensure!(is_static, "{shown} wants a dynamic linker");
     }
+    Ok(programs)
+}
+
+/// Builds the programs of these packages, and gives their paths.
+pub(crate) fn build_programs(
+    workspace: &Workspace,
+    arguments: &[&str],
+    packages: &[&str],
+) -> anyhow::Result<Vec<PathBuf>> {
+    let mut cargo = workspace.command(&workspace.cargo);
+    cargo.args(["build", "--bins", "--message-format", "json-render-diagnostics"]).args(arguments);
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;
+    ensure!(output.status.success(), "{}: {}", shown(&cargo), output.status);
+    let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
+    let programs: Vec<PathBuf> = messages.lines().filter_map(program).map(Into::into).collect();
+    ensure!(programs.len() >= packages.len(), "{} built {} programs", shown(&cargo), programs.len());
     Ok(programs)
 }
 

@@ -9,6 +9,7 @@ use axum::{
     middleware,
     response::IntoResponse,
     routing::get,
+    serve::ListenerExt,
 };
 use secrecy::SecretString;
 use tokio::net::TcpListener;
@@ -118,6 +119,13 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let drain = app.limits.drain;
     let service = router(&app, token);
+    // Frames are small, and each of them is wanted now: a client that has not yet acknowledged the one before it would
+    // hold the next one back, for up to 40 ms.
+    let listener = listener.tap_io(|connection| {
+        if let Err(error) = connection.set_nodelay(true) {
+            tracing::debug!(%error, "a connection gathers small writes");
+        }
+    });
     let serving = axum::serve(listener, service).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     tokio::select! {
         served = serving.into_future() => served,

@@ -38,6 +38,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/global/event", get(global_events))
         .route("/event", get(directory_events))
         .route("/doc", get(describe))
+        .route("/file", get(nothing))
         .route("/session", get(list_sessions).post(create_session))
         .route("/session/status", get(statuses))
         .route("/session/{id}", get(get_session).patch(patch_session).delete(delete_session))

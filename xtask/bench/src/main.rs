@@ -14,6 +14,7 @@ mod opencode;
 mod page;
 mod pod;
 mod server;
+mod sessions;
 mod sse;
 mod turn;
 
@@ -25,10 +26,10 @@ use serde::Serialize;
 
 use crate::{
     measure::{Benchmark, Figures, Setting, measure},
-    pod::Programs,
+    sessions::Scale,
 };
 
-/// Every benchmark of code in this process; [`pod::BENCHMARKS`] are those of programs.
+/// Every benchmark of code in this process; [`pod::BENCHMARKS`] and [`sessions::BENCHMARKS`] are those of programs.
 const BENCHMARKS: &[Benchmark] = &[sse::READER, opencode::READER, opencode::TRANSLATOR];
 
 /// Runs the benchmarks.
@@ -49,6 +50,12 @@ struct Arguments {
     /// A configuration directory that opencode need not complete.
     #[arg(long)]
     config_home: Option<PathBuf>,
+    /// Where the session server's program is; its benchmarks are left out when it is not said.
+    #[arg(long, requires = "pod")]
+    controller: Option<PathBuf>,
+    /// Divides counts of the session server's benchmarks, to see that they work; their figures mean nothing then.
+    #[arg(long, default_value_t = 1)]
+    divisor: u32,
     /// Also writes the page with the figures to this file.
     #[arg(long)]
     write: Option<PathBuf>,
@@ -59,12 +66,14 @@ struct Arguments {
 struct Results {
     loops: Vec<Figures>,
     pod: Vec<pod::Figure>,
+    server: Vec<pod::Figure>,
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let filter = arguments.filter.clone().unwrap_or_default();
     let (write, programs) = (arguments.write.clone(), programs(&arguments));
+    let (controller, scale) = (arguments.controller.clone(), Scale { divisor: arguments.divisor });
     let setting = Setting { sdk: arguments.sdk };
     let loops: Vec<Figures> = BENCHMARKS
         .iter()
@@ -78,10 +87,18 @@ fn main() -> anyhow::Result<()> {
             pod.extend(benchmark.run(programs).context(benchmark.name)?);
         }
     }
-    if loops.is_empty() && pod.is_empty() {
+    let mut server = Vec::new();
+    if let (Some(pod), Some(controller)) = (programs, controller) {
+        let programs = sessions::Programs { pod, controller };
+        for benchmark in sessions::BENCHMARKS.iter().filter(|benchmark| benchmark.name.contains(&filter)) {
+            eprintln!("{} ...", benchmark.name);
+            server.extend(benchmark.run(&programs, scale).context(benchmark.name)?);
+        }
+    }
+    if loops.is_empty() && pod.is_empty() && server.is_empty() {
         bail!("no benchmark's name contains {filter:?}, or its programs are missing");
     }
-    let results = Results { loops, pod };
+    let results = Results { loops, pod, server };
     print(&results);
     println!("{}", serde_json::to_string_pretty(&results)?);
     if let Some(path) = write {
@@ -91,9 +108,9 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn programs(arguments: &Arguments) -> Option<Programs> {
+fn programs(arguments: &Arguments) -> Option<pod::Programs> {
     let pod = arguments.pod.as_ref()?;
-    Some(Programs {
+    Some(pod::Programs {
         supervisor: pod.join("berth-supervisor"),
         sidecar: pod.join("berth-sidecar"),
         opencode: arguments.opencode.clone()?,
@@ -101,17 +118,17 @@ fn programs(arguments: &Arguments) -> Option<Programs> {
     })
 }
 
-fn print(Results { loops, pod }: &Results) {
+fn print(Results { loops, pod, server }: &Results) {
     if !loops.is_empty() {
         print_loops(loops);
     }
-    if !pod.is_empty() {
+    if !pod.is_empty() || !server.is_empty() {
         eprintln!(
             "{:<28} {:>12} {:>10} {:>10} {:>10}  bound",
             "figure", "unit", "baseline", "ours", "compared"
         );
     }
-    for figure in pod {
+    for figure in pod.iter().chain(server) {
         let [unit, baseline, ours, compared, bound] = figure.cells();
         eprintln!("{:<28} {unit:>12} {baseline:>10} {ours:>10} {compared:>10}  {bound}", figure.name);
     }

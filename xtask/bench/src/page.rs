@@ -82,6 +82,33 @@ const POD_TAIL: &str = "
   journal counts for its bound of 32 MiB.
 ";
 
+const SERVER: &str = "
+## The session server
+
+`berth-controller serve` in a process of its own, with its SQLite file on disk: each event is committed before a client is \
+given it. Where something runs, it stands before a whole pod as above.
+
+";
+
+const SERVER_TAIL: &str = "
+- **server-first-delta-added**: from a prompt to its first delta, in turn over the server and from an opencode that answers \
+  at once (the baseline): what server and door add together. **server-first-delta**: the same with opencode, in warm \
+  sessions; the baseline is bare opencode by `prompt_async` and `/event`, with door and server closed.
+- **server-first-delta-acp**: the baseline is an `opencode acp` that is spawned for the message, up to its first text.
+- **server-replay, server-replay-bytes**: a log of 100,000 events to one client. The baseline is the same bytes from the \
+  memory of a server that does nothing else. **server-replay-cpu** is the server's processor time.
+- **server-fan-out-\\***: 200 clients on a session that streams 50 words a second. *delay* is from the first of them that has \
+  an event to the last one, the median and the 99th of 100 events; *cpu* is the server's processor time for an event that is \
+  given to a client, and *load* its share of a core, all its work for the turn included. The baseline is one client.
+- **server-append-1, server-append-20**: events that the store takes in, in commits of one event for each of 1 and 20 \
+  sessions, the cursor and the translators' states with them. The baseline is the same number of rows in a bare SQLite \
+  table, in transactions of the same size, with the same settings.
+- **server-memory**: resident, with 100 sessions that were read; **server-memory-client** is what each of 1,000 clients adds \
+  that wait for events, and **server-cpu-idle-clients** what all of them cost.
+- **server-load-cpu**: server and door together while 20 sessions stream 50 words a second each; the baseline is opencode's \
+  own processor time meanwhile.
+";
+
 /// The page.
 pub(crate) fn render(results: &Results, machine: &Machine) -> String {
     let mut page = HEAD.to_owned();
@@ -89,17 +116,18 @@ pub(crate) fn render(results: &Results, machine: &Machine) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(page, "\nTaken on {date}: {processor}, {cores} cores, Linux, node {node}.");
     render_loops(&mut page, &results.loops);
-    render_pod(&mut page, &results.pod);
+    render_figures(&mut page, POD, &results.pod, POD_TAIL);
+    render_figures(&mut page, SERVER, &results.server, SERVER_TAIL);
     page
 }
 
-fn render_pod(page: &mut String, figures: &[pod::Figure]) {
-    page.push_str(POD);
+fn render_figures(page: &mut String, head: &str, figures: &[pod::Figure], tail: &str) {
+    page.push_str(head);
     page.push_str("| figure | unit | baseline | ours | compared | bound |\n|---|---|--:|--:|--:|---|\n");
     for figure in figures {
         let _ = writeln!(page, "| {} | {} |", figure.name, figure.cells().join(" | "));
     }
-    page.push_str(POD_TAIL);
+    page.push_str(tail);
 }
 
 fn render_loops(page: &mut String, figures: &[Figures]) {
@@ -131,8 +159,11 @@ mod tests {
 
     #[test]
     fn the_page_has_a_row_for_each_figure() {
-        let results =
-            Results { loops: Vec::new(), pod: vec![pod::Figure::plain("memory", "MiB", 2.5).at_most(30.0)] };
+        let results = Results {
+            loops: Vec::new(),
+            pod: vec![pod::Figure::plain("memory", "MiB", 2.5).at_most(30.0)],
+            server: vec![pod::Figure::plain("replay", "events/s", 1_000.0)],
+        };
         let machine = Machine {
             processor: "P".to_owned(),
             cores: 2,
@@ -141,6 +172,7 @@ mod tests {
         };
         let page = render(&results, &machine);
         assert!(page.contains("Taken on 2026-11-30: P, 2 cores, Linux, node v20."), "{page}");
+        assert!(page.contains("| replay | events/s | - | 1000 | - | - |\n"), "{page}");
         assert!(page.contains("| memory | MiB | - | 2.50 | - | at most 30: kept |\n"), "{page}");
     }
 }

@@ -5,17 +5,17 @@
 
 use std::path::PathBuf;
 
-mod client;
-mod figure;
+pub(crate) mod client;
+pub(crate) mod figure;
 mod idle;
 mod journal;
 mod latency;
 mod load;
-mod process;
+pub(crate) mod process;
 mod requests;
-mod rig;
-mod stand_in;
-mod statistics;
+pub(crate) mod rig;
+pub(crate) mod stand_in;
+pub(crate) mod statistics;
 mod transfer;
 mod turns;
 
@@ -59,6 +59,6 @@ pub(crate) const BENCHMARKS: &[PodBenchmark] = &[
 ];
 
 /// A runtime for the client's side of a benchmark.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }

@@ -12,10 +12,19 @@ use berth_wire::sse::write_event;
 const CHUNK: usize = 16 * 1024;
 
 /// Serves these frames until the program ends, and returns its address.
+pub(crate) fn serve(frames: &[String]) -> io::Result<String> {
+    let mut events = Vec::new();
+    for frame in frames {
+        write_event(&mut events, None, None, frame);
+    }
+    serve_stream(&events)
+}
+
+/// Serves these bytes as an event stream until the program ends, and returns its address.
 ///
 /// It allocates nothing while it answers, and runs on a thread of its own.
-pub(crate) fn serve(frames: &[String]) -> io::Result<String> {
-    let answer = answer(frames);
+pub(crate) fn serve_stream(events: &[u8]) -> io::Result<String> {
+    let answer = answer(events);
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = format!("http://{}", listener.local_addr()?);
     thread::spawn(move || {
@@ -27,11 +36,7 @@ pub(crate) fn serve(frames: &[String]) -> io::Result<String> {
     Ok(address)
 }
 
-fn answer(frames: &[String]) -> Vec<u8> {
-    let mut events = Vec::new();
-    for frame in frames {
-        write_event(&mut events, None, None, frame);
-    }
+fn answer(events: &[u8]) -> Vec<u8> {
     let mut answer =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
             .to_vec();

@@ -68,7 +68,12 @@ impl Way {
 
     /// Subscribes to all events.
     pub(crate) async fn subscribe(&self) -> anyhow::Result<SseReader> {
-        let answer = self.get("/global/event").send().await?.error_for_status()?;
+        self.subscribe_to("/global/event").await
+    }
+
+    /// Subscribes to one of opencode's streams.
+    pub(crate) async fn subscribe_to(&self, path: &str) -> anyhow::Result<SseReader> {
+        let answer = self.get(path).send().await?.error_for_status()?;
         let mut events = SseReader::new(answer.bytes_stream());
         next(&mut events).await.context("no first event")?;
         sleep(SETTLE).await;
@@ -92,7 +97,8 @@ impl Way {
     }
 }
 
-async fn next(events: &mut SseReader) -> anyhow::Result<String> {
+/// The next event's data, within a bound.
+pub(crate) async fn next(events: &mut SseReader) -> anyhow::Result<String> {
     let event = timeout(EVENT_BOUND, events.next()).await.context("no event in time")?;
     Ok(event.context("the stream ended")??.data)
 }

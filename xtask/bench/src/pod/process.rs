@@ -31,13 +31,13 @@ impl Program {
     pub(crate) fn start(
         name: &'static str,
         path: &Path,
-        arguments: &[(&str, String)],
+        arguments: Vec<String>,
         environment: &[(&str, String)],
         log: &Path,
     ) -> anyhow::Result<Self> {
         let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = Command::new(path);
-        command.args(arguments.iter().flat_map(|(flag, value)| [*flag, value.as_str()]));
+        command.args(arguments);
         command.env_clear().envs(environment.iter().map(|(name, value)| (*name, value.as_str())));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
         let child = command.spawn().with_context(|| path.display().to_string())?;
@@ -58,6 +58,11 @@ impl Program {
         ensure!(status.success(), "{} ended with {status}", self.name);
         Ok(())
     }
+}
+
+/// Flags and their values, as a program takes them.
+pub(crate) fn flags<const COUNT: usize>(flags: [(&str, String); COUNT]) -> Vec<String> {
+    flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
 /// Processor time that a process has used so far, in seconds, to a hundredth.

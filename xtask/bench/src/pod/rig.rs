@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -17,12 +17,16 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{Programs, client::Way, process::Program};
+use super::{
+    Programs,
+    client::Way,
+    process::{Program, flags},
+};
 
 /// Passwords of a pod that lives for a benchmark.
-pub(crate) const PASSWORD: &str = "the password of the door";
+pub(crate) const PASSWORD: &str = "the-password-of-the-door";
 /// opencode's own.
-pub(crate) const INTERNAL: &str = "the internal password";
+pub(crate) const INTERNAL: &str = "the-internal-password";
 
 /// Bound on opencode's start and on the door's.
 const START_BOUND: Duration = Duration::from_mins(1);
@@ -63,14 +67,14 @@ pub(crate) async fn start_sidecar(
     root: &Path,
     [door, admin, control]: [SocketAddr; 3],
 ) -> anyhow::Result<Program> {
-    let arguments = [
+    let arguments = flags([
         ("--listen", door.to_string()),
         ("--admin", admin.to_string()),
         ("--supervisor", control.to_string()),
         ("--secret", root.join("secret").display().to_string()),
-    ];
+    ]);
     let log = root.join("sidecar.log");
-    let program = Program::start("berth-sidecar", &programs.sidecar, &arguments, &[], &log)?;
+    let program = Program::start("berth-sidecar", &programs.sidecar, arguments, &[], &log)?;
     let way = Way::new(door, PASSWORD)?;
     let begun = Instant::now();
     // What runs in opencode is asked for once after the start of a door: that is over when it is known.
@@ -81,7 +85,8 @@ pub(crate) async fn start_sidecar(
     Ok(program)
 }
 
-fn within(begun: Instant, what: &str, log: &Path) -> anyhow::Result<()> {
+/// Fails, with the program's log, when it has taken too long.
+pub(crate) fn within(begun: Instant, what: &str, log: &Path) -> anyhow::Result<()> {
     if begun.elapsed() > START_BOUND {
         bail!("{what}; its log:\n{}", fs::read_to_string(log).unwrap_or_default());
     }
@@ -93,6 +98,7 @@ fn within(begun: Instant, what: &str, log: &Path) -> anyhow::Result<()> {
 pub(crate) struct Pod {
     programs: Programs,
     folder: TempDir,
+    configuration: String,
     addresses: [SocketAddr; 3],
     supervisor: Program,
     sidecar: Option<Program>,
@@ -117,7 +123,7 @@ impl Pod {
         TaskTracker::new().spawn(model.run(shutdown.clone()));
 
         let [door, admin, control, opencode] = free_addresses()?;
-        let supervisor = supervisor(programs, &root, control, opencode, configuration)?;
+        let supervisor = supervisor(programs, &root, control, opencode, configuration.clone())?;
         let mut pod = Self {
             addresses: [door, admin, control],
             direct: Way::new(opencode, INTERNAL)?,
@@ -126,6 +132,7 @@ impl Pod {
             sidecar: None,
             programs: programs.clone(),
             folder,
+            configuration,
             supervisor,
             _model: shutdown.drop_guard(),
         };
@@ -166,6 +173,21 @@ impl Pod {
         }
     }
 
+    /// Where the door listens, while it is open.
+    pub(crate) fn door_address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Where its files are: the sandbox's directory is `work` in it, and `secret` holds passwords.
+    pub(crate) fn root(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.folder.path().canonicalize()?)
+    }
+
+    /// The configuration that its opencode was given.
+    pub(crate) fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
     /// Process id of the sidecar.
     pub(crate) fn sidecar(&self) -> anyhow::Result<u32> {
         Ok(self.sidecar.as_ref().context("the door is closed")?.pid())
@@ -188,6 +210,15 @@ impl Pod {
     }
 }
 
+/// What opencode finds in its environment.
+pub(crate) fn environment(home: &Path, configuration: String) -> Vec<(&'static str, String)> {
+    let mut environment: Vec<(&str, String)> = SWITCHES.map(|name| (name, "1".to_owned())).to_vec();
+    environment.push(("OPENCODE_CONFIG_CONTENT", configuration));
+    environment.push(("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()));
+    environment.push(("HOME", home.display().to_string()));
+    environment
+}
+
 fn supervisor(
     programs: &Programs,
     root: &Path,
@@ -196,7 +227,7 @@ fn supervisor(
     configuration: String,
 ) -> anyhow::Result<Program> {
     let path = |path: &Path| path.display().to_string();
-    let arguments = [
+    let arguments = flags([
         ("--opencode", path(&programs.opencode)),
         ("--directory", path(&root.join("work"))),
         ("--data", path(&root.join("data"))),
@@ -205,11 +236,8 @@ fn supervisor(
         ("--password-file", path(&root.join("secret/opencode-password"))),
         ("--control", control.to_string()),
         ("--termination-log", path(&root.join("termination-log"))),
-    ];
-    let mut environment: Vec<(&str, String)> = SWITCHES.map(|name| (name, "1".to_owned())).to_vec();
-    environment.push(("OPENCODE_CONFIG_CONTENT", configuration));
-    environment.push(("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()));
-    environment.push(("HOME", path(root)));
+    ]);
+    let environment = environment(root, configuration);
     let log = root.join("supervisor.log");
-    Program::start("berth-supervisor", &programs.supervisor, &arguments, &environment, &log)
+    Program::start("berth-supervisor", &programs.supervisor, arguments, &environment, &log)
 }

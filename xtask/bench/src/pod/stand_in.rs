@@ -45,6 +45,14 @@ pub(crate) struct StandIn {
     /// Where its supervisor would.
     pub(crate) control: SocketAddr,
     subscribers: Subscribers,
+    _supervisor: StandInSupervisor,
+}
+
+/// What a supervisor tells of an opencode that needs none.
+#[derive(Debug)]
+pub(crate) struct StandInSupervisor {
+    /// Where it listens.
+    pub(crate) control: SocketAddr,
     _state: watch::Sender<ServeState>,
     _shutdown: DropGuard,
 }
@@ -66,34 +74,41 @@ impl StandIn {
                 thread::spawn(move || answer(connection, &subscribers).ok());
             }
         });
-        let state = ServeState {
-            instance: "stand-in".to_owned(),
-            phase: ServePhase::Ready,
-            boot: 1,
-            boot_id: "stand-in-1".to_owned(),
-            address: Some(address),
-            version: Some("1.18.33".to_owned()),
-            ..ServeState::new("/workspace".into())
-        };
-        let (sender, state) = watch::channel(state);
-        let shutdown = CancellationToken::new();
-        let control = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        let control_address = control.local_addr()?;
-        TaskTracker::new().spawn(serve_control(
-            control,
-            ServeLink::telling(state),
-            Password::Known(INTERNAL.into()),
-            Metrics::default(),
-            shutdown.clone(),
-        ));
-        let shutdown = shutdown.drop_guard();
-        Ok(Self { address, control: control_address, subscribers, _state: sender, _shutdown: shutdown })
+        let supervisor = StandInSupervisor::start(address).await?;
+        Ok(Self { address, control: supervisor.control, subscribers, _supervisor: supervisor })
     }
 
     /// Writes these bytes to each subscriber at once, as one chunk.
     pub(crate) fn send(&self, events: &[u8]) -> anyhow::Result<()> {
         ensure!(send(&self.subscribers, events) > 0, "nobody has subscribed");
         Ok(())
+    }
+}
+
+impl StandInSupervisor {
+    /// Tells of an opencode that is ready at this address, until it is dropped.
+    pub(crate) async fn start(opencode: SocketAddr) -> anyhow::Result<Self> {
+        let state = ServeState {
+            instance: "stand-in".to_owned(),
+            phase: ServePhase::Ready,
+            boot: 1,
+            boot_id: "stand-in-1".to_owned(),
+            address: Some(opencode),
+            version: Some("1.18.33".to_owned()),
+            ..ServeState::new("/workspace".into())
+        };
+        let (sender, state) = watch::channel(state);
+        let shutdown = CancellationToken::new();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let control = listener.local_addr()?;
+        TaskTracker::new().spawn(serve_control(
+            listener,
+            ServeLink::telling(state),
+            Password::Known(INTERNAL.into()),
+            Metrics::default(),
+            shutdown.clone(),
+        ));
+        Ok(Self { control, _state: sender, _shutdown: shutdown.drop_guard() })
     }
 }
 

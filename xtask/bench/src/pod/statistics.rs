@@ -13,6 +13,20 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     lower.map_or(f64::NAN, |lower| f64::midpoint(*lower, upper))
 }
 
+/// The value below which this share of them lies, the nearest one that is there; NaN of nothing.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a position among some thousands"
+    )]
+    let position = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(position.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 /// The largest; 0 of nothing.
 pub(crate) fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
@@ -62,6 +76,10 @@ mod tests {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
         assert!(median(&[]).is_nan());
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert!((percentile(&hundred, 0.99) - 99.0).abs() < 1e-9);
+        assert!((percentile(&hundred, 1.0) - 100.0).abs() < 1e-9);
+        assert!(percentile(&[], 0.5).is_nan());
         assert!((largest(&[1.0, 3.0, 2.0]) - 3.0).abs() < 1e-9);
     }
 
