@@ -30,7 +30,7 @@ mod signals;
 pub(crate) mod small_disk;
 mod sqlite;
 
-pub use event::{LogBounds, StoredEvent};
+pub use event::{LogBounds, LogPage, StoredEvent};
 pub use fault::Fault;
 pub use list::{HistoryRow, PromptFile, Removed, Retried, Retry, SessionQuery, TurnQuery};
 pub use sqlite::{Sharing, SqliteStore, StoreOpenError};
@@ -458,12 +458,7 @@ pub trait Store: Send + Sync + 'static {
     async fn answer_ask(&self, session_id: Uuid, id: &str, answer: Answer) -> Result<Answered, StoreError>;
 
     /// Log entries with `seq > after`, in order, within `bounds`.
-    async fn read_log(
-        &self,
-        session_id: Uuid,
-        after: i64,
-        bounds: LogBounds,
-    ) -> Result<Vec<StoredEvent>, StoreError>;
+    async fn read_log(&self, session_id: Uuid, after: i64, bounds: LogBounds) -> Result<LogPage, StoreError>;
 
     /// As [`Self::read_log`], with payloads that are read; at most `limit`, within the default bound on bytes.
     async fn events_after(
@@ -473,7 +468,7 @@ pub trait Store: Send + Sync + 'static {
         limit: i64,
     ) -> Result<Vec<SessionEvent>, StoreError> {
         let bounds = LogBounds { entries: limit, ..LogBounds::default() };
-        let stored = self.read_log(session_id, after, bounds).await?;
+        let stored = self.read_log(session_id, after, bounds).await?.events;
         Ok(stored.into_iter().map(StoredEvent::into_event).collect())
     }
 

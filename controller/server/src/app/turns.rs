@@ -11,8 +11,8 @@ use super::{App, AppError, CALLER, Cursor, invalid, no_session, one_more, page, 
 use crate::{
     history::Assembly,
     store::{
-        Cancel, Enqueued, HistoryRow, LogBounds, NewTurn, PromptFile, Retried, Retry, StoreError,
-        StoredEvent, TurnOptions, TurnQuery,
+        Cancel, Enqueued, HistoryRow, LogBounds, LogPage, NewTurn, PromptFile, Retried, Retry, StoreError,
+        TurnOptions, TurnQuery,
     },
 };
 
@@ -157,15 +157,12 @@ impl App {
         Ok(CancelResponse { turns: self.store.request_cancel(session_id, which).await? })
     }
 
-    /// The next entries of a log, and a watch that changes when there may be more.
-    pub(crate) async fn events_after(
-        &self,
-        session_id: Uuid,
-        after: i64,
-    ) -> Result<Vec<StoredEvent>, AppError> {
+    /// The next entries of a log.
+    pub(crate) async fn events_after(&self, session_id: Uuid, after: i64) -> Result<LogPage, AppError> {
         Ok(self.store.read_log(session_id, after, LogBounds::default()).await?)
     }
 
+    /// Changes whenever there may be more.
     pub(crate) fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {
         self.store.watch_session(session_id)
     }

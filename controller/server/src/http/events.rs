@@ -20,7 +20,11 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::problem::{ApiError, Parameters, Segments};
-use crate::{app::App, metrics::OpenStream, store::StoredEvent};
+use crate::{
+    app::App,
+    metrics::OpenStream,
+    store::{LogPage, StoredEvent},
+};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
@@ -48,7 +52,7 @@ pub(super) async fn stream_events(
     }
     let open = OpenStream::new(&app.metrics);
     let changed = app.watch_session(id);
-    let reader = Reader { changed, app, session_id: id, after, woken: false, _open: open };
+    let reader = Reader { changed, app, session_id: id, after, woken: false, at_end: false, _open: open };
     let body = Body::from_stream(read(reader));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, body).into_response())
@@ -71,6 +75,8 @@ struct Reader {
     changed: watch::Receiver<u64>,
     /// It was woken, or has waited for long: where there is nothing to read then, the session may be gone.
     woken: bool,
+    /// The last look saw the log's end: the next one is due when `changed` says so.
+    at_end: bool,
     _open: OpenStream,
 }
 
@@ -89,17 +95,20 @@ impl Reader {
             if self.app.shutdown.is_cancelled() {
                 return None;
             }
-            self.changed.borrow_and_update();
-            let events = self.app.events_after(self.session_id, self.after).await.ok()?;
-            if let Some(last) = events.last() {
-                (self.after, self.woken) = (last.seq, false);
-                self.app.metrics.events_sent.inc_by(events.len() as u64);
-                return Some(frames(&events));
-            }
-            if std::mem::replace(&mut self.woken, true)
-                && !self.app.store.has_session(self.session_id).await.ok()?
-            {
-                return None;
+            if !std::mem::take(&mut self.at_end) {
+                self.changed.borrow_and_update();
+                let LogPage { events, cut } =
+                    self.app.events_after(self.session_id, self.after).await.ok()?;
+                if let Some(last) = events.last() {
+                    (self.after, self.at_end, self.woken) = (last.seq, !cut, !cut);
+                    self.app.metrics.events_sent.inc_by(events.len() as u64);
+                    return Some(frames(&events));
+                }
+                if std::mem::replace(&mut self.woken, true)
+                    && !self.app.store.has_session(self.session_id).await.ok()?
+                {
+                    return None;
+                }
             }
             let keepalive = tokio::time::sleep(self.app.limits.keepalive);
             tokio::select! {

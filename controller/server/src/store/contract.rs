@@ -184,14 +184,15 @@ async fn a_page_of_the_log_is_bounded_in_entries_and_in_bytes(store: Arc<dyn Sto
         let store = Arc::clone(&store);
         async move {
             let page = store.read_log(session, after, LogBounds { entries, bytes }).await.unwrap();
-            page.iter().map(|event| event.seq).collect::<Vec<_>>()
+            (page.events.iter().map(|event| event.seq).collect::<Vec<_>>(), page.cut)
         }
     };
-    assert_eq!(seqs(3, usize::MAX, 0).await, [1, 2, 3]);
-    assert_eq!(seqs(100, 2_500, 0).await, [1, 2, 3]);
-    assert_eq!(seqs(100, 1, 4).await, [5], "one entry at least");
-    assert_eq!(seqs(100, usize::MAX, 8).await, [9, 10]);
-    let page = store.read_log(session, 0, LogBounds::default()).await.unwrap();
+    assert_eq!(seqs(3, usize::MAX, 0).await, (vec![1, 2, 3], true));
+    assert_eq!(seqs(100, 2_500, 0).await, (vec![1, 2, 3], true));
+    assert_eq!(seqs(100, 1, 4).await, (vec![5], true), "one entry at least");
+    assert_eq!(seqs(100, usize::MAX, 8).await, (vec![9, 10], false));
+    assert_eq!(seqs(100, usize::MAX, 10).await, (vec![], false));
+    let page = store.read_log(session, 0, LogBounds::default()).await.unwrap().events;
     let read = store.events_after(session, 0, 100).await.unwrap();
     let texts: Vec<_> =
         page.iter().map(|event| serde_json::from_str::<Value>(&event.to_json()).unwrap()).collect();

@@ -22,6 +22,15 @@ impl Default for LogBounds {
     }
 }
 
+/// Entries that were read at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPage {
+    /// In order.
+    pub events: Vec<StoredEvent>,
+    /// A bound ended it: there may be more. Where none did, there was no more at the time of the look.
+    pub cut: bool,
+}
+
 /// An entry of a session's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {

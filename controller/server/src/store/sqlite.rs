@@ -15,8 +15,8 @@ use uuid::Uuid;
 use crate::metrics::Metrics;
 
 use super::{
-    Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, NewSession, NewTurn,
-    PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, StoreError, StoredEvent, TurnQuery,
+    Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, LogPage, NewSession,
+    NewTurn, PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, StoreError, TurnQuery,
     signals::Signals,
 };
 
@@ -221,12 +221,7 @@ impl SqliteFile {
         Ok(answered)
     }
 
-    async fn read_log(
-        &self,
-        session_id: Uuid,
-        after: i64,
-        bounds: LogBounds,
-    ) -> Result<Vec<StoredEvent>, StoreError> {
+    async fn read_log(&self, session_id: Uuid, after: i64, bounds: LogBounds) -> Result<LogPage, StoreError> {
         log::read_events(&self.readers, session_id, after, bounds).await
     }
 

@@ -10,7 +10,7 @@ use sqlx::{Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
 
 use super::{
-    super::{LogBounds, NewEvent, StoreError, StoredEvent},
+    super::{LogBounds, LogPage, NewEvent, StoreError},
     now,
     rows::EventRow,
     to_name,
@@ -24,7 +24,7 @@ pub(super) async fn read_events(
     session_id: Uuid,
     after: i64,
     bounds: LogBounds,
-) -> Result<Vec<StoredEvent>, StoreError> {
+) -> Result<LogPage, StoreError> {
     let mut rows = sqlx::query_as::<_, EventRow>(
         "SELECT seq, turn_id, kind, payload, payload_version, at FROM session_event
          WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
@@ -40,7 +40,8 @@ pub(super) async fn read_events(
         bytes += row.payload.len();
         events.push(row.of(session_id));
     }
-    Ok(events)
+    let full = i64::try_from(events.len()).is_ok_and(|count| count >= bounds.entries);
+    Ok(LogPage { events, cut: full || bytes >= bounds.bytes })
 }
 
 /// Appends to the log: the session's row gives out the numbers, so that commit order is their order.

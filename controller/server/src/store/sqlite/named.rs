@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, NewSession, NewTurn,
-        PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, Store, StoreError, StoredEvent,
+        Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, LogPage, NewSession,
+        NewTurn, PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, Store, StoreError,
         TurnQuery,
     },
     Sharing, SqliteFile, StoreOpenError,
@@ -82,7 +82,7 @@ store! {
     async fn count_open_turns() -> (i64, i64);
     async fn request_cancel(session_id: Uuid, which: Cancel) -> Vec<Uuid>;
     async fn answer_ask(session_id: Uuid, id: &str, answer: Answer) -> Answered;
-    async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> Vec<StoredEvent>;
+    async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> LogPage;
     async fn acquire(sandbox: &SandboxKey, owner: Uuid, lease: Duration) -> Acquired;
     async fn renew(sandbox: &SandboxKey, fence: i64, lease: Duration) -> ();
     async fn release(sandbox: &SandboxKey, fence: i64) -> ();
