@@ -160,6 +160,9 @@ pub struct SessionTranslator {
     earlier: VecDeque<String>,
     /// The last turn ended by a `session.error`; opencode repeats that with a stack trace, even after idle.
     echo_due: bool,
+    /// The error that a snapshot showed as the last turn's end: the events that tell it may still be on their way.
+    #[serde(default)]
+    untold: Option<TurnError>,
     asks: Asks,
     turn: Option<Box<Turn>>,
 }
@@ -178,6 +181,7 @@ impl SessionTranslator {
             ignored: 0,
             earlier: VecDeque::new(),
             echo_due: false,
+            untold: None,
             asks: Asks::default(),
             turn: None,
         }
@@ -358,7 +362,11 @@ impl SessionTranslator {
         self.on_status(snapshot.status.as_ref().unwrap_or(&SessionStatus::Idle), &mut out);
         self.check_endless(&mut out);
         match self.turn.as_mut().and_then(|turn| turn.end_by_snapshot()) {
-            Some(SnapshotEnd::Outcome(outcome)) => self.end(outcome, &mut out),
+            Some(SnapshotEnd::Outcome(outcome)) => {
+                let untold = outcome.error.clone();
+                self.end(outcome, &mut out);
+                self.untold = untold;
+            }
             Some(SnapshotEnd::Swallowed) => self.on_swallowed(&mut out),
             None => {}
         }
@@ -426,6 +434,7 @@ impl SessionTranslator {
         outcome.usage = turn.usage();
         self.cost += outcome.usage.unwrap_or_default().cost_usd;
         self.echo_due |= turn.ended_by_report();
+        self.untold = None;
         let messages = std::iter::once(turn.user_message()).chain(turn.step_ids());
         self.earlier.extend(messages.map(str::to_owned));
         let excess = self.earlier.len().saturating_sub(EARLIER_LIMIT);

@@ -125,10 +125,16 @@ impl SessionTranslator {
         let ending = outcome::of_error(error, None);
         if turn.is_started() {
             turn.see_error(ending);
-        } else if ending != Ending::Aborted {
+        } else if ending != Ending::Aborted && !self.is_late(&ending) {
             self.echo_due = true;
             self.end(outcome::failed(outcome::refused(error)), out);
         }
+    }
+
+    /// It is the error of the turn before, whose end a snapshot showed sooner than the events.
+    fn is_late(&self, ending: &Ending) -> bool {
+        let (Ending::Failed(error), Some(untold)) = (ending, &self.untold) else { return false };
+        (error.reason, &error.message) == (untold.reason, &untold.message)
     }
 
     pub(super) fn on_message(&mut self, info: &MessageInfo, out: &mut Vec<Translation>) {

@@ -247,6 +247,23 @@ fn an_error_before_the_start_refuses_the_prompt_and_its_echo_is_no_news() {
 }
 
 #[test]
+fn an_error_that_a_snapshot_told_first_does_not_refuse_the_next_prompt() {
+    let mut translator = started();
+    let report = error("UnknownError", "why");
+    let mut answer = finished_json("msg_a1", "msg_u1", 101, "error");
+    answer["error"] = json!({ "name": "UnknownError", "data": { "message": "why" } });
+    let snapshot = Snapshot { messages: messages(&[(answer, vec![])]), ..Snapshot::default() };
+    let out = translator.reconcile(&snapshot);
+    assert_eq!(in_words(outcome(&out)), "Failed OpencodeError");
+    translator.begin_turn("msg_u2");
+    // Each error comes twice.
+    assert!(apply(&mut translator, &[report.clone(), report]).is_empty());
+    assert_eq!(translator.phase(), TurnPhase::Admitted);
+    let out = apply(&mut translator, &[error("UnknownError", "no such thing")]);
+    assert_eq!(in_words(outcome(&out)), "Failed PromptRejected");
+}
+
+#[test]
 fn an_abort_of_somebody_else_is_no_refusal() {
     let mut translator = SessionTranslator::new(ROOT);
     translator.begin_turn("msg_u1");
