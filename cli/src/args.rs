@@ -169,13 +169,15 @@ pub struct RunArgs {
 #[command(
     after_help = format!("\
 Examples:
-  berth chat
-  berth chat --sandbox api
-  berth chat --session last
+  berth chat                  a new session in the sandbox `default`
+  berth chat --sandbox api    in another sandbox
+  berth chat --session last   go on where you were
+  berth chat --allow          nobody is asked for permissions
   printf 'hello\\nand again\\n' | berth chat
 
-Ctrl-C while the agent works cancels its turn; at the prompt, pressed twice, it leaves. Ctrl-D leaves.
-Lines that begin with a slash are commands: /help lists them.
+You can type while the agent works: prompts wait in a queue. Lines that begin with a slash are commands, and /help
+lists them and the keys: Ctrl-C ends what the agent does, Ctrl-D leaves, @file gives a file along. With NO_COLOR set
+there are no colours; without a terminal, each line of standard input is a prompt.
 
 {EXIT_CODES}")
 )]

@@ -27,6 +27,13 @@ pub(super) struct Described {
     pub(super) help: &'static str,
 }
 
+impl Described {
+    /// The command with what may follow it.
+    pub(super) fn usage(&self) -> String {
+        format!("/{} {}", self.name, self.argument).trim_end().to_owned()
+    }
+}
+
 const fn described(
     command: Command,
     name: &'static str,

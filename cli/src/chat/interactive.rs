@@ -47,6 +47,8 @@ const AWAY: Duration = Duration::from_secs(1);
 const AHEAD: usize = 5_000;
 /// Events that are taken at once.
 const AT_ONCE: usize = 500;
+/// Sessions that can be chosen from: those that changed last.
+const SESSIONS: u16 = 200;
 /// How long leaving waits for prompts that are on their way.
 const LAST_POSTS: Duration = Duration::from_secs(5);
 /// How long leaving waits for the terminal.
@@ -344,7 +346,7 @@ impl Drive {
             }
             .boxed(),
             Effect::ListSessions => async move {
-                let filter = SessionFilter::default();
+                let filter = SessionFilter { limit: Some(SESSIONS), ..SessionFilter::default() };
                 let page = client.session_page(&namespace, &name, &filter).await;
                 Done::Sessions(page.map(|page| page.items))
             }

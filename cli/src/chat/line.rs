@@ -15,6 +15,9 @@ const TAB: &str = "    ";
 /// No line is broken to less than this: a character of two columns has to fit.
 const LEAST_WIDTH: usize = 2;
 
+/// Widest column of labels.
+const WIDEST_COLUMN: usize = 36;
+
 /// Colours that every terminal with colours has, in the reader's own palette.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Color {
@@ -244,6 +247,22 @@ impl Line {
     }
 }
 
+/// Something to choose from: marked or not, what it is called in a column of `column` characters, and what it is.
+pub(super) fn choice_line(marked: bool, label: &str, column: usize, detail: &str) -> Line {
+    let (mark, style) = if marked { ("› ", Style::BOLD) } else { ("  ", Style::PLAIN) };
+    let mut line = Line::new(Style::of(Color::Cyan), mark).and(style, label);
+    if !detail.is_empty() {
+        let gap = column.saturating_sub(width_of(label)) + 2;
+        line.push(Style::DIM, &format!("{}{detail}", " ".repeat(gap)));
+    }
+    line
+}
+
+/// How wide the column of these labels is; a few that are longer than others do not push everything aside.
+pub(super) fn column_of<'l>(labels: impl Iterator<Item = &'l str>) -> usize {
+    labels.map(width_of).max().unwrap_or_default().min(WIDEST_COLUMN)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
     Words,
@@ -343,6 +362,17 @@ mod tests {
         assert_eq!(Line::plain("abcdef").truncated(4).text(), "abc…");
         assert_eq!(Line::plain("abcd").truncated(4).text(), "abcd");
         assert_eq!(Line::plain("世界世界").truncated(4).text(), "世…");
+    }
+
+    #[test]
+    fn choices_stand_in_columns() {
+        let labels = ["a", "世界", &"x".repeat(50)];
+        assert_eq!(column_of(labels[..2].iter().copied()), 4);
+        assert_eq!(column_of(labels.iter().copied()), WIDEST_COLUMN);
+        assert_eq!(choice_line(true, "a", 4, "first").text(), "› a     first");
+        assert_eq!(choice_line(false, "世界", 4, "second").text(), "  世界  second");
+        assert_eq!(choice_line(false, "longer", 4, "x").text(), "  longer  x");
+        assert_eq!(choice_line(false, "alone", 9, "").text(), "  alone");
     }
 
     #[test]

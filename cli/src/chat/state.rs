@@ -97,6 +97,8 @@ pub(super) struct Chat {
     last_end: Option<(Uuid, TurnState)>,
     /// Another session is on its way.
     opening: bool,
+    /// The moment of the last key or frame.
+    now: Timestamp,
 }
 
 impl Chat {
@@ -130,6 +132,7 @@ impl Chat {
             cancelling: None,
             last_end: None,
             opening: false,
+            now: Timestamp::UNIX_EPOCH,
         };
         chat.enter(opened);
         chat
@@ -230,6 +233,7 @@ impl Chat {
 
     /// A key was pressed at `now`.
     pub(super) fn key(&mut self, key: KeyEvent, now: Timestamp) {
+        self.now = now;
         self.pressed(key, now);
     }
 

@@ -308,8 +308,15 @@ async fn models_agents_files_and_changes() {
     tmux.enters("/diff");
     tmux.wait_for("notes.md  modified  +1 -1").await;
     tmux.wait_for("+ new").await;
-    tmux.enters("/sessions");
+    tmux.types("/");
+    tmux.sees("› /sessions [WORDS]").await;
+    tmux.sees("… 6 more").await;
+    tmux.types("di");
+    tmux.sees("› /diff [turn]  what the session, or its last turn, changed in files").await;
+    tmux.press(&["C-u"]).enters("/sessions");
     tmux.sees("type to search").await;
+    tmux.sees("› (no title)").await;
+    tmux.sees("· this one · 0198f2c4").await;
     tmux.press(&["Escape"]);
     tmux.sees_no("type to search").await;
     tmux.enters("/help");

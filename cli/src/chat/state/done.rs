@@ -5,6 +5,7 @@ use berth_wire::{
     api::{AgentMode, FileChange, FileChangeStatus, PostMessage, Session, SessionState, Turn},
     problem::ProblemType,
 };
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
@@ -19,6 +20,7 @@ use crate::{
         transcript::prompt_text,
     },
     render::Tone,
+    text::ago,
 };
 
 /// Lines of each file's change that are shown.
@@ -39,7 +41,10 @@ impl Chat {
             }
             Done::Cancelled(Ok(_)) | Done::Answered { result: Ok(()), .. } => {}
             Done::Answered { id, result: Err(error) } => self.answer_failed(&id, &error),
-            Done::Sessions(result) => self.fill(Things::Sessions, result.map(|all| session_choices(&all))),
+            Done::Sessions(result) => {
+                let (here, now) = (self.session.id, self.now);
+                self.fill(Things::Sessions, result.map(|all| session_choices(&all, here, now)));
+            }
             Done::Models(result) => {
                 self.fill(Things::Models, result.map(|all| all.iter().map(model_choice).collect()));
             }
@@ -171,7 +176,7 @@ impl Chat {
     }
 }
 
-fn session_choices(sessions: &[Session]) -> Vec<Choice> {
+fn session_choices(sessions: &[Session], here: Uuid, now: Timestamp) -> Vec<Choice> {
     let choice = |session: &Session| {
         let state = match session.state {
             SessionState::Idle => "",
@@ -179,11 +184,13 @@ fn session_choices(sessions: &[Session]) -> Vec<Choice> {
             SessionState::Running => "running",
             SessionState::Waiting => "waits for an answer",
         };
-        let when = session.updated_at.strftime("%Y-%m-%d %H:%M");
         let id = session.id.to_string();
+        let when = ago(session.updated_at, now);
+        let about = [when.as_str(), state, if session.id == here { "this one" } else { "" }, &id];
+        let about: Vec<&str> = about.into_iter().filter(|text| !text.is_empty()).collect();
         Choice {
             label: session.title.clone().unwrap_or_else(|| "(no title)".to_owned()),
-            detail: format!("{when}  {state}  {id}").replace("    ", "  "),
+            detail: about.join(" · "),
             value: id,
         }
     };
@@ -191,10 +198,10 @@ fn session_choices(sessions: &[Session]) -> Vec<Choice> {
 }
 
 fn model_choice(model: &berth_wire::api::ModelInfo) -> Choice {
-    let default = if model.default { "  the default" } else { "" };
+    let default = if model.default { " · the default" } else { "" };
     Choice {
         value: model.id.to_string(),
         label: model.id.to_string(),
-        detail: format!("{} by {}{default}", model.name, model.provider),
+        detail: format!("{} · {}{default}", model.name, model.provider),
     }
 }

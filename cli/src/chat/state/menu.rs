@@ -1,9 +1,12 @@
 //! What the word before the cursor can be completed to. Pure.
 
 use super::Chat;
-use crate::chat::{
-    commands::{Described, begun, mention},
-    line::{Color, Line, Style},
+use crate::{
+    chat::{
+        commands::{Described, begun, mention},
+        line::{Line, choice_line, column_of},
+    },
+    text::clean_line,
 };
 
 /// Completions that are shown at once.
@@ -23,6 +26,8 @@ pub(super) struct Completion {
     /// Where what it replaces begins, in bytes; it ends at the cursor.
     start: usize,
     text: String,
+    /// How it is shown.
+    label: String,
     detail: String,
 }
 
@@ -46,7 +51,8 @@ impl Chat {
             let completion = |known: &&'static Described| Completion {
                 start: 0,
                 text: format!("/{}", known.name),
-                detail: format!("{} {}", known.argument, known.help).trim_start().to_owned(),
+                label: known.usage(),
+                detail: known.help.to_owned(),
             };
             return commands.iter().map(completion).collect();
         }
@@ -54,8 +60,10 @@ impl Chat {
         let wanted = self.listing.wants(word);
         self.effects.extend(wanted);
         let completions = self.listing.completions(word).into_iter();
-        let completion =
-            |(text, detail): (String, String)| Completion { start, text: format!("@{text}"), detail };
+        let completion = |(text, detail): (String, String)| {
+            let text = format!("@{text}");
+            Completion { start, label: clean_line(&text, 200), text, detail }
+        };
         let mut completions: Vec<Completion> = completions.map(completion).collect();
         if completions.len() == 1 && completions[0].text == before[start..] {
             completions.clear();
@@ -105,15 +113,19 @@ impl Chat {
         let completions = self.completions();
         let at = self.menu.at.min(completions.len().saturating_sub(1));
         let first = (at + 1).saturating_sub(SHOWN);
-        let shown = completions.iter().enumerate().skip(first).take(SHOWN);
-        let line = |(number, completion): (usize, &Completion)| {
-            let here = number == at;
-            let mark = if here { "› " } else { "  " };
-            let style = if here { Style::BOLD } else { Style::PLAIN };
-            Line::new(Style::of(Color::Cyan), mark)
-                .and(style, &completion.text)
-                .and(Style::DIM, &format!("  {}", completion.detail))
-        };
-        shown.map(line).collect()
+        let shown: Vec<(usize, &Completion)> =
+            completions.iter().enumerate().skip(first).take(SHOWN).collect();
+        let column = column_of(shown.iter().map(|(_, completion)| completion.label.as_str()));
+        let mut lines: Vec<Line> = shown
+            .iter()
+            .map(|(number, completion)| {
+                choice_line(*number == at, &completion.label, column, &completion.detail)
+            })
+            .collect();
+        let hidden = completions.len().saturating_sub(first + lines.len());
+        if hidden > 0 {
+            lines.push(Line::dim(&format!("  … {hidden} more: go on typing, or Down")));
+        }
+        lines
     }
 }

@@ -18,6 +18,8 @@ use crate::{
 
 /// What stands for no choice of one's own.
 const DEFAULT: &str = "default";
+/// Columns of what is explained.
+const HELP_COLUMN: usize = 28;
 /// Longest title of a session, in characters.
 const TITLE_LIMIT: usize = 200;
 
@@ -160,15 +162,19 @@ impl Chat {
     }
 
     fn help(&mut self) {
+        let indent = Line::plain(&" ".repeat(if self.width > 2 * HELP_COLUMN { HELP_COLUMN + 1 } else { 2 }));
+        let width = self.width;
         let entry = |name: &str, help: &str| {
-            Line::new(Style::of(Color::Cyan), &format!("{name:<28}")).and(Style::PLAIN, &format!(" {help}"))
+            let line = Line::new(Style::of(Color::Cyan), &format!("{name:<HELP_COLUMN$}"))
+                .and(Style::PLAIN, &format!(" {help}"));
+            line.wrapped(width, &Line::default(), &indent)
         };
         let mut lines = Vec::new();
         for known in COMMANDS {
-            lines.push(entry(format!("/{} {}", known.name, known.argument).trim_end(), known.help));
+            lines.extend(entry(&known.usage(), known.help));
         }
         lines.push(Line::default());
-        lines.extend(KEYS.map(|(keys, help)| entry(keys, help)));
+        lines.extend(KEYS.iter().flat_map(|(keys, help)| entry(keys, help)));
         self.show(&lines);
     }
 }

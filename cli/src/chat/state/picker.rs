@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::{
-    chat::line::{Color, Line, Style},
+    chat::line::{Line, Style, choice_line, column_of},
     text::clean_line,
 };
 
@@ -124,15 +124,17 @@ impl Picker {
         }
         let shown = rows.saturating_sub(1).max(1);
         let first = (self.at + 1).saturating_sub(shown);
-        for (number, choice) in found.iter().enumerate().skip(first).take(shown) {
-            let here = number == self.at;
-            let mark = if here { "› " } else { "  " };
-            let style = if here { Style::BOLD } else { Style::PLAIN };
-            let mut line =
-                Line::new(Style::of(Color::Cyan), mark).and(style, &clean_line(&choice.label, 120));
-            line.push(Style::DIM, &format!("  {}", clean_line(&choice.detail, 200)));
-            lines.push(line);
-        }
+        let rows: Vec<(usize, String, &Choice)> = found
+            .iter()
+            .enumerate()
+            .skip(first)
+            .take(shown)
+            .map(|(number, choice)| (number, clean_line(&choice.label, 120), *choice))
+            .collect();
+        let column = column_of(rows.iter().map(|(_, label, _)| label.as_str()));
+        lines.extend(rows.iter().map(|(number, label, choice)| {
+            choice_line(*number == self.at, label, column, &clean_line(&choice.detail, 200))
+        }));
         lines
     }
 

@@ -22,6 +22,7 @@ const SMALL: usize = 8;
 impl Chat {
     /// Lines for the scrollback, and the frame below them, at `now`.
     pub(in crate::chat) fn frame(&mut self, now: Timestamp) -> (Vec<Line>, Frame) {
+        self.now = now;
         self.present(now);
         self.settle();
         let frame = self.live(now);
