@@ -117,3 +117,15 @@ async fn wide_characters_keep_their_columns() {
     let rows = all.iter().filter(|line| **line == "世界".repeat(10)).count();
     assert_eq!(rows, 4, "twenty characters of two columns in a row: {all:#?}");
 }
+
+#[tokio::test]
+async fn what_is_typed_faster_than_it_is_read_arrives_whole() {
+    let (server, _berth, tmux) = chat(Vec::new(), 80, 24).await;
+    // A terminal without bracketed paste hands in pasted text like this.
+    let line = "typed ".repeat(500) + "END";
+    tmux.types(&line);
+    tmux.sees("END").await;
+    tmux.press(&["Enter"]);
+    tmux.sees("✓ done").await;
+    assert_eq!(server.prompts(), [line]);
+}
