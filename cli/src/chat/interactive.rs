@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, time::Duration};
 
-use berth_client::BerthClient;
+use berth_client::{BerthClient, ClientError};
 use berth_wire::api::{PostMessage, SessionFilter};
 use crossterm::event::{Event, EventStream};
 use futures_util::{
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::JoinHandle,
-    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 use uuid::Uuid;
 
@@ -47,6 +47,10 @@ const AWAY: Duration = Duration::from_secs(1);
 const AHEAD: usize = 5_000;
 /// Events that are taken at once.
 const AT_ONCE: usize = 500;
+/// How long a prompt is handed in again while the server is away; then it is given back.
+const HAND_IN: Duration = Duration::from_mins(10);
+/// Wait before it is handed in again, behind those of the client.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Sessions that can be chosen from: those that changed last.
 const SESSIONS: u16 = 200;
 /// How long leaving waits for prompts that are on their way.
@@ -88,7 +92,7 @@ struct Drive {
 /// What happened next.
 enum Happening {
     Key(Option<io::Result<Event>>),
-    Event(Box<Result<berth_wire::event::SessionEvent, berth_client::ClientError>>),
+    Event(Box<Result<berth_wire::event::SessionEvent, ClientError>>),
     Done(Box<Done>),
     Posted(Box<Done>),
     Written(io::Result<()>),
@@ -416,17 +420,25 @@ impl Drive {
     }
 }
 
+/// Hands a prompt in, also where the server is away at first: the key makes sure that it is taken once.
 fn hand_in(client: BerthClient, post: Post) -> BoxFuture<'static, Done> {
     async move {
-        match post {
-            Post::Message { session, key, message } => {
-                let result = client.post_message(session, &message, &key.to_string()).await;
-                Done::Posted { key, message: Some(message), result }
+        let deadline = Instant::now() + HAND_IN;
+        loop {
+            let result = match &post {
+                Post::Message { session, key, message } => {
+                    client.post_message(*session, message, &key.to_string()).await
+                }
+                Post::Retry { key, turn } => client.retry_turn(*turn, &key.to_string()).await,
+            };
+            if result.as_ref().is_err_and(ClientError::is_unreachable) && Instant::now() < deadline {
+                sleep(PAUSE).await;
+                continue;
             }
-            Post::Retry { key, turn } => {
-                let result = client.retry_turn(turn, &key.to_string()).await;
-                Done::Posted { key, message: None, result }
-            }
+            return match post {
+                Post::Message { key, message, .. } => Done::Posted { key, message: Some(message), result },
+                Post::Retry { key, .. } => Done::Posted { key, message: None, result },
+            };
         }
     }
     .boxed()

@@ -78,14 +78,19 @@ async fn the_server_is_killed_in_mid_turn_and_comes_back() {
     up.signal(Signal::SIGKILL);
     up.child.wait().await.unwrap();
     tmux.wait_for("the server cannot be reached; trying again").await;
+    tmux.enters("@stub say:sent-while-away");
+    tmux.sees("↑ @stub say:sent-while-away").await;
+    tmux.sees("no server; trying again").await;
     // Its last words are of no use to the next one.
     std::fs::remove_file(home.state().join("server.json")).unwrap();
     let _up = Up::start(&home, &[]).await;
     tmux.wait_for("the server is back").await;
     tmux.wait_for("✗ failed: OpencodeExited").await;
     tmux.wait_for_count("tick3", 1).await;
+    tmux.wait_for_count("✓ done", 1).await;
+    tmux.wait_for_count("sent-while-away", 2).await;
     tmux.enters("@stub say:and-on-it-goes");
-    tmux.wait_for("✓ done").await;
+    tmux.wait_for_count("✓ done", 2).await;
     tmux.wait_for_count("and-on-it-goes", 2).await;
     tmux.press(&["C-d"]);
     assert_eq!(tmux.code().await, 0);

@@ -20,7 +20,7 @@ use crate::{
         transcript::prompt_text,
     },
     render::Tone,
-    text::ago,
+    text::{ago, clean_line},
 };
 
 /// Lines of each file's change that are shown.
@@ -90,8 +90,16 @@ impl Chat {
                 // Nothing that was typed is lost.
                 let text =
                     sent.map(|sent| sent.text).or_else(|| message.map(|message| prompt_text(&message.parts)));
-                if let Some(text) = text.filter(|_| self.editor.is_empty()) {
-                    self.editor.set(&text);
+                match text {
+                    Some(text) if self.editor.is_empty() => self.editor.set(&text),
+                    Some(text) => {
+                        let text = clean_line(&text, 200);
+                        self.say(
+                            Tone::Bad,
+                            &format!("not sent, and among the prompts of before (Up): {text}"),
+                        );
+                    }
+                    None => {}
                 }
             }
         }

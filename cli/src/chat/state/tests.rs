@@ -244,6 +244,13 @@ fn a_prompt_that_cannot_be_handed_in_is_not_lost() {
     assert!(person.sees("› precious"));
     person.control('u').press(KeyCode::Up);
     assert!(person.sees("› precious"), "it is in the history too");
+
+    person.control('u').enters("another");
+    let Some(Effect::Post { key, message }) = person.taken().pop() else { panic!("a prompt") };
+    person.types("half a line");
+    person.done(Done::Posted { key, message: Some(message), result: Err(ClientError::StreamEnded) });
+    assert!(person.sees("› half a line"), "what is being typed is left alone");
+    assert!(person.read("not sent, and among the prompts of before (Up): another"));
 }
 
 #[test]
