@@ -153,6 +153,9 @@ pub struct RunArgs {
     /// Cancel the turn when it has not ended after this many seconds, and exit 6
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: Option<u64>,
+    /// How long to wait for a server that goes away meanwhile, and to go on when it is back [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=604_800))]
+    pub wait: Option<u64>,
     /// Session.
     #[command(flatten)]
     pub session: SessionArgs,

@@ -26,6 +26,7 @@ use crate::{
     shell::{CompletionsConfig, ManConfig},
     state::StateDir,
     status::StatusConfig,
+    turn::PATIENCE,
     up::{DetachConfig, UpConfig},
 };
 
@@ -157,6 +158,8 @@ pub struct RunConfig {
     pub files: Vec<PathBuf>,
     /// The turn is cancelled when it takes longer.
     pub limit: Option<Duration>,
+    /// How long the server is waited for when it goes away.
+    pub patience: Duration,
     /// The output streams.
     pub shape: Shape,
 }
@@ -287,6 +290,7 @@ fn run(args: RunArgs, environment: &Environment, streams: Streams) -> Result<Run
         agent: args.agent,
         files: args.file.iter().map(|file| environment.absolute(file)).collect(),
         limit: args.timeout.map(Duration::from_secs),
+        patience: args.wait.map_or(PATIENCE, Duration::from_secs),
         json: args.json,
         shape: shape(environment, streams),
     })

@@ -20,7 +20,7 @@ use crate::{
     interrupts::Interrupts,
     output::{Output, Shape},
     render::Tone,
-    turn::{Conversation, End, View, open_session},
+    turn::{Conversation, End, View, open_session, patient},
 };
 
 /// Longest prompt that is read from standard input, in bytes; the server's own bound is far below.
@@ -51,7 +51,7 @@ pub async fn run(config: RunConfig) -> Result<Exit, CliError> {
     };
     let late = Arc::clone(&clock.late);
     let mut conversation = Conversation {
-        client,
+        client: patient(client, config.patience),
         answers: config.answers,
         view,
         output: Output::standard(shape),
@@ -59,10 +59,29 @@ pub async fn run(config: RunConfig) -> Result<Exit, CliError> {
         interrupts: clock.interrupts,
         last_seq: session.last_seq,
         session,
+        patience: config.patience,
     };
-    let end = conversation.message(&message).await?;
+    let end = match conversation.message(&message).await {
+        Ok(end) => end,
+        Err(error) => return Err(lost(&mut conversation, error)),
+    };
     let limit = config.limit.filter(|_| late.load(Ordering::Relaxed));
     finish(&mut conversation, &end, limit)
+}
+
+/// Says where to look later, when the server did not come back in time.
+fn lost(conversation: &mut Conversation, error: CliError) -> CliError {
+    if error.exit() != Exit::Unreachable {
+        return error;
+    }
+    let note = format!(
+        "what becomes of the turn is told by `berth sessions show {}`, once the server is back",
+        conversation.session.id
+    );
+    match conversation.output.note(Tone::Note, &note) {
+        Ok(()) => error,
+        Err(failed) => CliError::Output(failed),
+    }
 }
 
 /// Ctrl-C, and the end of the time that the turn has.

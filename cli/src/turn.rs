@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, time::Duration};
 
-use berth_client::{BerthClient, ClientError};
+use berth_client::{BerthClient, ClientError, RetryPolicy};
 use berth_wire::{
     api::{CancelRequest, CancelResponse, CreateSession, PostMessage, Session, Turn},
     event::{EventPayload, SessionEvent},
@@ -14,7 +14,7 @@ use futures_util::{
     future::{BoxFuture, OptionFuture},
     stream::FuturesUnordered,
 };
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 use uuid::Uuid;
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
     output::Output,
     render::{Piece, Renderer, Tone, request_lines},
     sessions,
+    text::duration,
 };
 
 /// How long a cancelled turn may take to end; opencode takes well under a second.
@@ -34,6 +35,10 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(30);
 const AWAY_CHECK: Duration = Duration::from_secs(1);
 /// Failed attempts after which it is said that the server is away: the first ones fail within a second.
 const AWAY_AFTER: usize = 3;
+/// How long a server that went away is waited for, where nobody says otherwise.
+pub const PATIENCE: Duration = Duration::from_mins(10);
+/// A prompt that has not been taken for so long is spoken of.
+const SLOW_POST: Duration = Duration::from_secs(3);
 /// Events that wait while somebody is asked; beyond that they are shown, whatever is being typed.
 const BACKLOG_LIMIT: usize = 10_000;
 
@@ -74,6 +79,13 @@ pub struct Conversation {
     pub interrupts: Interrupts,
     /// Number of the last event that was seen.
     pub last_seq: i64,
+    /// How long the server is waited for when it goes away; the client has to be [`patient`] so long.
+    pub patience: Duration,
+}
+
+/// A client that waits so long for a server that went away.
+pub fn patient(client: BerthClient, patience: Duration) -> BerthClient {
+    client.with_retry(RetryPolicy::lasting(patience))
 }
 
 /// The session that is meant: a new one, or one that exists.
@@ -113,16 +125,34 @@ impl Conversation {
     /// Hands in a prompt and follows its turn to the end.
     pub async fn message(&mut self, message: &PostMessage) -> Result<End, CliError> {
         self.interrupts.forget();
-        let key = Uuid::now_v7().to_string();
-        let turn = tokio::select! {
-            turn = self.client.post_message(self.session.id, message, &key) => turn?,
-            () = self.interrupts.next() => return Ok(End::Left),
-        };
+        let Some(turn) = self.post(message).await? else { return Ok(End::Left) };
         let end = Follower::new(self, &turn).follow().await;
         // Whatever is said next, in the program's own words, begins on a line of its own.
         self.output.show(&[Piece::Break]).map_err(CliError::Output)?;
         end
     }
+
+    /// Hands in a prompt; nothing when the person did not want to wait for that.
+    async fn post(&mut self, message: &PostMessage) -> Result<Option<Turn>, CliError> {
+        let key = Uuid::now_v7().to_string();
+        let mut posting = std::pin::pin!(self.client.post_message(self.session.id, message, &key));
+        let mut slow = std::pin::pin!(sleep(SLOW_POST));
+        loop {
+            tokio::select! {
+                turn = &mut posting => return Ok(Some(turn?)),
+                () = self.interrupts.next() => return Ok(None),
+                () = &mut slow, if !slow.is_elapsed() => {
+                    let note = format!("the server does not answer; {}", waiting(self.patience));
+                    self.output.note(Tone::Note, &note).map_err(CliError::Output)?;
+                }
+            }
+        }
+    }
+}
+
+fn waiting(patience: Duration) -> String {
+    let patience = duration(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX));
+    format!("waiting up to {patience} for it to come back")
 }
 
 /// A call to the server that runs beside the event stream.
@@ -151,6 +181,7 @@ struct Follower<'a> {
     input: &'a Input,
     interrupts: &'a mut Interrupts,
     last_seq: &'a mut i64,
+    patience: Duration,
     /// `None`: JSON lines.
     renderer: Option<Renderer>,
     /// It was said that the server cannot be reached.
@@ -175,6 +206,7 @@ impl<'a> Follower<'a> {
             input: &conversation.input,
             interrupts: &mut conversation.interrupts,
             last_seq: &mut conversation.last_seq,
+            patience: conversation.patience,
             renderer: (conversation.view == View::Text).then(|| Renderer::new(pace)),
             away: false,
             cancel_deadline: None,
@@ -232,7 +264,8 @@ impl<'a> Follower<'a> {
     fn looked(&mut self, failures: usize) -> Result<(), CliError> {
         if !self.away && failures >= AWAY_AFTER {
             self.away = true;
-            self.note(Tone::Note, "the server cannot be reached; trying again")?;
+            let note = format!("the server cannot be reached; {}", waiting(self.patience));
+            self.note(Tone::Note, &note)?;
         } else if self.away && failures == 0 {
             self.away = false;
             self.note(Tone::Note, "the server is back")?;

@@ -11,6 +11,7 @@ const RETRY: RetryPolicy = RetryPolicy {
     retries: 5,
     first_delay: Duration::from_millis(100),
     longest_delay: Duration::from_secs(1),
+    limit: None,
 };
 /// Wait before it begins anew.
 const PAUSE: Duration = Duration::from_millis(500);

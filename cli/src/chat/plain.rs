@@ -13,7 +13,7 @@ use crate::{
     interrupts::Interrupts,
     output::Output,
     render::{Tone, history_lines},
-    turn::{Conversation, End, View, open_session},
+    turn::{Conversation, End, PATIENCE, View, open_session, patient},
 };
 
 /// Turns that are shown when a session is taken up again.
@@ -35,7 +35,7 @@ pub(super) async fn talk(config: ChatConfig) -> Result<Exit, CliError> {
         () = interrupts.next() => return Ok(Exit::Cancelled),
     };
     let conversation = Conversation {
-        client,
+        client: patient(client, PATIENCE),
         answers: config.answers,
         view: View::Text,
         output: Output::standard(config.shape),
@@ -43,6 +43,7 @@ pub(super) async fn talk(config: ChatConfig) -> Result<Exit, CliError> {
         interrupts,
         last_seq: session.last_seq,
         session,
+        patience: PATIENCE,
     };
     let person = matches!(config.answers, AnswerPolicy::Ask | AnswerPolicy::Allow { person: true });
     let mut chat = Chat { conversation, person, last: Exit::Succeeded };

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::{
     home::{Home, START_LIMIT, STOP_LIMIT, Up, processes_of},
-    process::{Finished, finished},
+    process::{Finished, error_lines, finished, wait_for},
 };
 
 const DETACH: [&str; 5] = ["up", "--detach", "--scripted", "--port", "0"];
@@ -160,7 +160,8 @@ async fn a_client_follows_a_server_that_comes_back_at_another_port() {
     // It is told what to wait for only when it has begun.
     let prompt =
         "@stub tool:bash:{\"command\":\"touch begun; sleep 600\",\"description\":\"wait\"} >> say:no";
-    let running = home.0.command(&["run", "--allow", prompt]).spawn().unwrap();
+    let mut running = home.0.command(&["run", "--allow", prompt]).spawn().unwrap();
+    let mut lines = error_lines(&mut running);
     let begun = async {
         while !home.0.path("work/begun").exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -168,11 +169,13 @@ async fn a_client_follows_a_server_that_comes_back_at_another_port() {
     };
     timeout(START_LIMIT, begun).await.expect("the tool runs");
     assert_eq!(home.run(&["down"]).await.code, 0);
+    wait_for(&mut lines, "the server cannot be reached; waiting up to 10 min 00 s for it to come back").await;
     assert_eq!(home.run(&DETACH).await.code, 0);
     assert_ne!(home.note()["url"], first);
+    // The end of the turn is told.
+    wait_for(&mut lines, "✗ failed").await;
     let done = timeout(START_LIMIT, finished(running)).await.expect("the client comes to an end");
-    assert_eq!(done.code, 1, "{}", done.err);
-    assert!(done.err.contains("✗ failed"), "the end of the turn is told: {}", done.err);
+    assert_eq!(done.code, 1);
     assert_eq!(home.run(&["down"]).await.code, 0);
     home.gone().await;
 }

@@ -120,6 +120,8 @@ struct Log {
     history: Vec<HistoryTurn>,
     /// How often all event streams were cut.
     cuts: usize,
+    /// Event streams are cut at their beginning too.
+    gone: bool,
 }
 
 impl Log {
@@ -293,7 +295,8 @@ async fn events(State(app): State<App>, headers: HeaderMap) -> Response {
     let cuts = app.with(|log| log.cuts);
     let stream = unfold((app, changes, after), move |(app, mut changes, mut sent)| async move {
         loop {
-            if app.log.lock().unwrap().cuts != cuts {
+            let is_cut = |log: &Log| log.gone || log.cuts != cuts;
+            if is_cut(&app.log.lock().unwrap()) {
                 return Some((Err(std::io::Error::other("cut")), (app, changes, sent)));
             }
             changes.borrow_and_update();
@@ -386,6 +389,11 @@ impl FakeServer {
     /// Lets the turn go on that pauses.
     pub(crate) fn go_on(&self) {
         self.app.with(Log::go_on);
+    }
+
+    /// Listens no more, and cuts all event streams, also those on connections that are still there.
+    pub(crate) fn stop(self) {
+        self.app.with(|log| log.gone = true);
     }
 
     /// Cuts all event streams.

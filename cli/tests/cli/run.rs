@@ -1,5 +1,7 @@
 //! `berth run` with pipes: what is written where, exit codes, Ctrl-C.
 
+use std::time::{Duration, Instant};
+
 use berth_wire::{
     api::PermissionDecision,
     event::{EventPayload, PartVoided, SessionEvent},
@@ -128,4 +130,21 @@ async fn a_wrong_command_line_is_2() {
         let done = finish(Berth::new().command(arguments), "").await;
         assert_eq!(done.code, 2, "{arguments:?}: {}", done.err);
     }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
+    let server = FakeServer::start(vec![vec![thinks("working\n"), Act::Pause]]).await;
+    let berth = Berth::new();
+    let mut child = berth.against(&server, &["run", "--wait", "5", "x"]).spawn().unwrap();
+    let mut lines = error_lines(&mut child);
+    wait_for(&mut lines, "working").await;
+    let since = Instant::now();
+    server.stop();
+    wait_for(&mut lines, "the server cannot be reached; waiting up to 5.0 s").await;
+    wait_for(&mut lines, &format!("berth sessions show {SESSION}")).await;
+    wait_for(&mut lines, "error: the event stream was lost").await;
+    assert_eq!(finished(child).await.code, 5);
+    // The last wait is not begun when it would be too long: it is shorter than 4 s for sure.
+    assert!(since.elapsed() >= Duration::from_secs(1), "{:?}", since.elapsed());
 }

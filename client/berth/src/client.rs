@@ -42,21 +42,30 @@ pub struct RetryPolicy {
     pub first_delay: Duration,
     /// Bound on the wait before jitter.
     pub longest_delay: Duration,
+    /// Bound on all waits in a row together; the attempts' own time comes on top.
+    pub limit: Option<Duration>,
 }
 
 impl Default for RetryPolicy {
     /// Ten retries over 15 to 30 s: longer than a server's restart takes.
     fn default() -> Self {
-        Self { retries: 10, first_delay: Duration::from_millis(100), longest_delay: Duration::from_secs(3) }
+        let (first_delay, longest_delay) = (Duration::from_millis(100), Duration::from_secs(3));
+        Self { retries: 10, first_delay, longest_delay, limit: None }
     }
 }
 
 impl RetryPolicy {
+    /// For as long as this, counted anew whenever an attempt succeeds.
+    pub fn lasting(limit: Duration) -> Self {
+        Self { retries: usize::MAX, limit: Some(limit), ..Self::default() }
+    }
+
     pub(crate) fn builder(self) -> ExponentialBuilder {
         ExponentialBuilder::new()
             .with_min_delay(self.first_delay)
             .with_max_delay(self.longest_delay)
             .with_max_times(self.retries)
+            .with_total_delay(self.limit)
             .with_jitter()
     }
 }
@@ -399,4 +408,22 @@ fn is_http(url: &Url) -> bool {
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use backon::BackoffBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_lasts_as_long_as_it_says() {
+        let longest_wait = RetryPolicy::default().longest_delay * 2;
+        for limit in [Duration::ZERO, Duration::from_secs(4), Duration::from_secs(600)] {
+            let waits: Duration = RetryPolicy::lasting(limit).builder().build().sum();
+            assert!(waits <= limit && waits + longest_wait >= limit, "{waits:?} of {limit:?}");
+        }
+        let waits: Duration = RetryPolicy::default().builder().build().sum();
+        assert!((Duration::from_secs(15)..Duration::from_secs(40)).contains(&waits), "{waits:?}");
+    }
 }

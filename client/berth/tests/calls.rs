@@ -89,7 +89,7 @@ fn turn() -> Turn {
 
 fn client(url: &str) -> BerthClient {
     let delay = Duration::from_millis(1);
-    let retry = RetryPolicy { retries: 2, first_delay: delay, longest_delay: delay };
+    let retry = RetryPolicy { retries: 2, first_delay: delay, longest_delay: delay, limit: None };
     BerthClient::new(url, SecretString::from("secret-token")).unwrap().with_retry(retry)
 }
 

@@ -33,6 +33,7 @@ const QUICK: RetryPolicy = RetryPolicy {
     retries: 3,
     first_delay: Duration::from_millis(1),
     longest_delay: Duration::from_millis(5),
+    limit: None,
 };
 
 /// What the server does with one connection: sends these bytes, then breaks it.
