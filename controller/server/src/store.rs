@@ -134,6 +134,8 @@ pub struct TurnOptions {
     pub agent: Option<String>,
     /// The turn that it repeats.
     pub retry_of: Option<Uuid>,
+    /// The trace that it came in (W3C `traceparent`), which calls to the door on its behalf carry on.
+    pub traceparent: Option<String>,
 }
 
 /// What became of a prompt to be queued.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{App, AppError, CALLER, Cursor, invalid, no_session, one_more, page, page_size, prompt};
 use crate::{
     history::Assembly,
+    http::trace::Trace,
     store::{
         Cancel, Enqueued, HistoryRow, LogBounds, LogPage, NewTurn, PromptFile, Retried, Retry, StoreError,
         TurnOptions, TurnQuery,
@@ -23,6 +24,11 @@ const HISTORY_BYTES: usize = 8 * 1024 * 1024;
 
 fn no_turn(id: Uuid) -> AppError {
     AppError::NotFound { what: "turn", id: id.to_string() }
+}
+
+/// Of the request that is being answered.
+fn traceparent() -> Option<String> {
+    Trace::current().map(Trace::to_header)
 }
 
 impl App {
@@ -44,7 +50,12 @@ impl App {
             caller: CALLER.to_owned(),
             idempotency_key,
             body_hash,
-            options: TurnOptions { model: prepared.model, agent: prepared.agent, retry_of: None },
+            options: TurnOptions {
+                model: prepared.model,
+                agent: prepared.agent,
+                retry_of: None,
+                traceparent: traceparent(),
+            },
         };
         let limit = self.limits.queue;
         match self.store.enqueue_turn(new, limit).await? {
@@ -66,6 +77,7 @@ impl App {
             caller: CALLER.to_owned(),
             idempotency_key,
             body_hash: Sha256::digest(format!("retry of {turn_id}")).to_vec(),
+            traceparent: traceparent(),
         };
         let limit = self.limits.queue;
         match self.store.retry_turn(retry, limit).await? {

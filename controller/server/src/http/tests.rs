@@ -138,6 +138,27 @@ async fn on_a_full_disk_callers_are_told_what_to_do_and_reads_go_on() {
 }
 
 #[tokio::test]
+async fn a_prompt_is_queued_with_the_trace_that_it_came_in() {
+    let api = Api::new().await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let path = format!("/v1/sessions/{}/messages", api.session().await);
+    let body = json!({ "parts": [{ "type": "text", "text": "x" }] }).to_string();
+    let request = request(Method::POST, &path)
+        .header("content-type", "application/json")
+        .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"));
+    let response = api.router.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::ACCEPTED);
+    let sandbox = SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() };
+    let queued = api.store.load_work(&sandbox).await.unwrap().remove(0).queued.unwrap();
+    let traceparent = queued.options.traceparent.unwrap();
+    assert!(
+        traceparent.starts_with(&format!("00-{trace}-")) && traceparent.ends_with("-01"),
+        "{traceparent}"
+    );
+    assert!(!traceparent.contains("00f067aa0ba902b7"), "its parent is our request: {traceparent}");
+}
+
+#[tokio::test]
 async fn the_parts_of_a_prompt_are_bounded() {
     let api = Api::new().await;
     let path = format!("/v1/sessions/{}/messages", api.session().await);

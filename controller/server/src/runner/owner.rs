@@ -332,8 +332,12 @@ impl Owner {
     }
 
     fn target(&self, session: &Session) -> calls::Target {
+        let client = self.client.clone();
         calls::Target {
-            client: self.client.clone(),
+            client: match session.traceparent() {
+                Some(traceparent) => client.traced(traceparent),
+                None => client,
+            },
             directory: session.directory().to_owned(),
             aliases: Arc::clone(&self.aliases),
             root: session.root().map(str::to_owned),

@@ -335,6 +335,12 @@ impl Session {
         self.turn().map(|turn| turn.id)
     }
 
+    /// The trace of the prompt that runs, or else of the one that runs next: what calls are made for.
+    pub(super) fn traceparent(&self) -> Option<&str> {
+        let queued = || self.work.queued.as_ref().and_then(|turn| turn.options.traceparent.as_deref());
+        self.turn().map_or_else(queued, Running::traceparent)
+    }
+
     fn phase(&self) -> TurnPhase {
         self.translator.as_ref().map_or(TurnPhase::Idle, SessionTranslator::phase)
     }

@@ -14,7 +14,7 @@ use berth_wire::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use self::rig::{Rig, limits, sandbox, within};
+use self::rig::{Rig, limits, sandbox, traceparent, within};
 use super::{
     link::LinkEvent,
     owner::{Owner, OwnerError},
@@ -45,6 +45,26 @@ async fn an_abort_that_a_restart_cut_off_is_sent_again() {
     rig.door.wait_for("POST /abort", 2).await;
     run.aborted();
     assert_eq!(rig.end_of(session, turn).await.state, TurnState::Cancelled);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn calls_for_a_prompt_carry_its_trace() {
+    let mut rig = Rig::started(limits()).await;
+    let session = rig.session().await;
+    let mut turns = Vec::new();
+    for count in 1..=2 {
+        let (turn, run) = rig.begin(session, count).await;
+        run.complete();
+        run.idle();
+        rig.end_of(session, turn).await;
+        turns.push(turn);
+    }
+    let made = rig.door.seen("POST /session").remove(0);
+    assert_eq!(made.traceparent, Some(traceparent(turns[0])));
+    for (turn, seen) in turns.into_iter().zip(rig.door.seen("POST /prompt_async")) {
+        assert_eq!(seen.traceparent, Some(traceparent(turn)));
+    }
     rig.stop().await;
 }
 

@@ -289,7 +289,12 @@ async fn what_a_prompt_asks_for_reaches_its_owner(store: Arc<dyn Store>) {
     let earlier = enqueue(&*store, session, "x").await;
     store.request_cancel(session, Cancel::All).await.unwrap();
     let model = ModelChoice { provider_id: "acme".to_owned(), model_id: "small/1".to_owned() };
-    let options = TurnOptions { model: Some(model), agent: Some("plan".to_owned()), retry_of: Some(earlier) };
+    let options = TurnOptions {
+        model: Some(model),
+        agent: Some("plan".to_owned()),
+        retry_of: Some(earlier),
+        traceparent: Some("00-1-2-01".to_owned()),
+    };
     let new = NewTurn { options: options.clone(), ..new_turn(session, None, "x") };
     let turn_id = new.id;
     let Enqueued::New(turn) = store.enqueue_turn(new, 10).await.unwrap() else { panic!("it is new") };

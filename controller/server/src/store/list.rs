@@ -112,6 +112,8 @@ pub struct Retry {
     pub idempotency_key: Option<String>,
     /// SHA-256 that tells this retry from other bodies under the same key.
     pub body_hash: Vec<u8>,
+    /// The trace that the wish came in.
+    pub traceparent: Option<String>,
 }
 
 /// What became of a retry.

@@ -78,6 +78,11 @@ impl Running {
         Some(running)
     }
 
+    /// The trace that its prompt came in.
+    pub(super) fn traceparent(&self) -> Option<&str> {
+        self.options.traceparent.as_deref()
+    }
+
     /// How much of its wall clock is used, when that is to be stored.
     pub(super) fn active_to_store(&mut self) -> Option<Duration> {
         let active = self.watchdog.active();

@@ -564,7 +564,7 @@ fn a_prompt_carries_what_was_given_under_ids_that_repeat() {
     let model = ModelChoice { provider_id: "p".to_owned(), model_id: "m".to_owned() };
     let asked = OpenTurn {
         prompt: vec![PromptPart::text("look"), file, PromptPart::Agent { name: "general".to_owned() }],
-        options: TurnOptions { model: Some(model), agent: Some("plan".to_owned()), retry_of: None },
+        options: TurnOptions { model: Some(model), agent: Some("plan".to_owned()), ..TurnOptions::default() },
         ..turn(FIRST)
     };
     let id = "msg_22ac8eb89001BnfjGYH1RshWeX".to_owned();

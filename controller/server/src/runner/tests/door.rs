@@ -36,6 +36,8 @@ pub(super) struct Seen {
     pub(super) body: Value,
     /// Its epoch and fence.
     pub(super) stamp: Option<(String, u64)>,
+    /// The trace that it belongs to.
+    pub(super) traceparent: Option<String>,
 }
 
 /// What a call gets instead of its plain answer, once.
@@ -223,7 +225,12 @@ async fn state(State(shared): State<Arc<Shared>>) -> Json<Value> {
 
 async fn raise(State(shared): State<Arc<Shared>>, Json(body): Json<Value>) -> Response {
     shared.change(|inner| {
-        inner.seen.push(Seen { call: "PUT /berth/fence".to_owned(), body: body.clone(), stamp: None });
+        inner.seen.push(Seen {
+            call: "PUT /berth/fence".to_owned(),
+            body: body.clone(),
+            stamp: None,
+            traceparent: None,
+        });
         let fence = body["fence"].as_u64().unwrap();
         if fence < inner.fence {
             return problem(ProblemType::StaleFence);
@@ -267,6 +274,7 @@ async fn events(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let call = format!("{} {}", request.method(), request.uri().path());
     let stamp = stamp(request.headers());
+    let traceparent = request.headers().get("traceparent").map(|value| value.to_str().unwrap().to_owned());
     let changes = request.method() != axum::http::Method::GET;
     let bytes = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -278,7 +286,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         _ => {}
     }
     let fault = shared.change(|inner| {
-        inner.seen.push(Seen { call: call.clone(), body: body.clone(), stamp });
+        inner.seen.push(Seen { call: call.clone(), body: body.clone(), stamp, traceparent });
         let index = inner.faults.iter().position(|(wanted, _)| matches(&call, wanted))?;
         inner.faults.remove(index).map(|(_, fault)| fault)
     });

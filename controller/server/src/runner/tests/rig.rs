@@ -41,6 +41,11 @@ pub(super) fn sandbox() -> SandboxKey {
     SandboxKey { namespace: "local".to_owned(), name: "default".to_owned() }
 }
 
+/// The trace that the prompt of a turn came in.
+pub(super) fn traceparent(turn: Uuid) -> String {
+    format!("00-{}-00f067aa0ba902b7-01", turn.simple())
+}
+
 /// Limits that suit a test: nothing waits longer than it must.
 pub(super) fn limits() -> Limits {
     Limits { linger: Duration::from_secs(5), ..Limits::default() }
@@ -124,16 +129,18 @@ impl Rig {
         self.store.create_session(new).await.unwrap().id
     }
 
+    /// Queues a prompt, which came in a trace of its own: see [`traceparent`].
     pub(super) async fn post(&self, session_id: Uuid, text: &str) -> Uuid {
+        let id = Uuid::now_v7();
         let new = NewTurn {
-            id: Uuid::now_v7(),
+            id,
             session_id,
             prompt: vec![PromptPart::Text { text: text.to_owned() }],
             files: vec![],
             caller: "me".to_owned(),
             idempotency_key: None,
             body_hash: vec![],
-            options: TurnOptions::default(),
+            options: TurnOptions { traceparent: Some(traceparent(id)), ..TurnOptions::default() },
         };
         match self.store.enqueue_turn(new, 10).await.unwrap() {
             Enqueued::New(turn) => turn.id,

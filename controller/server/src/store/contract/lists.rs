@@ -146,6 +146,7 @@ pub(super) async fn a_turn_that_did_not_succeed_is_retried_with_all_it_had(store
         caller: "me".to_owned(),
         idempotency_key: Some(key.to_owned()),
         body_hash: of.as_bytes().to_vec(),
+        traceparent: Some("00-3-4-00".to_owned()),
     };
     assert!(matches!(store.retry_turn(retry(id, "k"), 2).await.unwrap(), Retried::NotRetryable(_)));
     assert_eq!(store.retry_turn(retry(Uuid::now_v7(), "k"), 2).await.unwrap(), Retried::NoTurn);
@@ -154,6 +155,8 @@ pub(super) async fn a_turn_that_did_not_succeed_is_retried_with_all_it_had(store
         panic!("it is queued")
     };
     assert_eq!((again.retry_of, again.agent.as_deref()), (Some(id), Some("plan")));
+    let queued = store.load_work(&sandbox()).await.unwrap().remove(0).queued.unwrap();
+    assert_eq!(queued.options.traceparent.as_deref(), Some("00-3-4-00"), "it came in a trace of its own");
     assert_eq!(again.prompt, shown_prompt(again.id, posted.clone()), "its file is its own");
     assert_eq!(store.load_prompt(again.id).await.unwrap(), Some(posted));
     assert_eq!(store.retry_turn(retry(id, "k"), 2).await.unwrap(), Retried::Repeated(again.clone()));

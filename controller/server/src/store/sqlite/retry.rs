@@ -24,7 +24,7 @@ pub(super) async fn retry(tx: &mut Tx<'_>, retry: Retry, queue_limit: i64) -> Re
     .fetch_optional(&mut **tx)
     .await?;
     let Some(row) = row else { return Ok(Retried::NoTurn) };
-    let options = TurnOptions { retry_of: Some(retry.of), ..row.options()? };
+    let options = TurnOptions { retry_of: Some(retry.of), traceparent: retry.traceparent, ..row.options()? };
     let turn = Turn::try_from(row)?;
     if !matches!(turn.state, TurnState::Failed | TurnState::Cancelled | TurnState::Unknown) {
         return Ok(Retried::NotRetryable(turn));

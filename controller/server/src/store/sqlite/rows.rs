@@ -66,6 +66,7 @@ pub(super) struct TurnRow {
     model: Option<String>,
     agent: Option<String>,
     retry_of: Option<Uuid>,
+    traceparent: Option<String>,
     pub(super) active_ms: i64,
     first_seq: Option<i64>,
     last_seq: Option<i64>,
@@ -79,6 +80,7 @@ impl TurnRow {
             model: self.model.as_deref().map(serde_json::from_str).transpose()?,
             agent: self.agent.clone(),
             retry_of: self.retry_of,
+            traceparent: self.traceparent.clone(),
         })
     }
 }
@@ -105,7 +107,7 @@ impl TryFrom<TurnRow> for Turn {
     type Error = StoreError;
 
     fn try_from(row: TurnRow) -> Result<Self, StoreError> {
-        let TurnOptions { model, agent, retry_of } = row.options()?;
+        let TurnOptions { model, agent, retry_of, traceparent: _ } = row.options()?;
         Ok(Self {
             id: row.id,
             session_id: row.session_id,

@@ -57,8 +57,8 @@ async fn insert_turn(tx: &mut Tx<'_>, new: &NewTurn) -> Result<Turn, StoreError>
     .await?;
     let row: TurnRow = sqlx::query_as(
         "INSERT INTO turn (id, session_id, ordinal, state, prompt, caller, idempotency_key, body_hash, created_at,
-             model, agent, retry_of)
-         VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
+             model, agent, retry_of, traceparent)
+         VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
     )
     .bind(new.id)
     .bind(new.session_id)
@@ -71,6 +71,7 @@ async fn insert_turn(tx: &mut Tx<'_>, new: &NewTurn) -> Result<Turn, StoreError>
     .bind(new.options.model.as_ref().map(serde_json::to_string).transpose()?)
     .bind(&new.options.agent)
     .bind(new.options.retry_of)
+    .bind(&new.options.traceparent)
     .fetch_one(&mut **tx)
     .await?;
     Turn::try_from(row)
