@@ -115,22 +115,27 @@ async fn a_panic_is_an_internal_problem_with_a_request_id() {
 
 #[tokio::test]
 async fn on_a_full_disk_callers_are_told_what_to_do_and_reads_go_on() {
-    let disk = SmallDisk::mount();
+    is_told(SmallDisk::mount(), SmallDisk::fill, SmallDisk::clear, "free some space").await;
+}
+
+#[tokio::test]
+async fn on_a_disk_that_turned_read_only_callers_are_told_what_to_do_and_reads_go_on() {
+    is_told(SmallDisk::folder(), SmallDisk::freeze, SmallDisk::thaw, "written").await;
+}
+
+async fn is_told(disk: SmallDisk, spoil: fn(&SmallDisk), mend: fn(&SmallDisk), advice: &str) {
     let api = Api::on(disk.path()).await;
     let path = format!("/v1/sessions/{}", api.session().await);
     let messages = format!("{path}/messages");
     let body = json!({ "parts": [{ "type": "text", "text": "x".repeat(64 * 1024) }] }).to_string();
-    disk.fill();
+    spoil(&disk);
     for _ in 0..2 {
         let refused = problem(api.send(Method::POST, &messages, body.clone()).await).await;
         assert_eq!(refused.problem_type(), Some(ProblemType::StorageUnavailable));
-        assert!(
-            refused.detail.contains("free some space") && !refused.detail.contains("berth.db"),
-            "{refused:?}"
-        );
+        assert!(refused.detail.contains(advice) && !refused.detail.contains("berth.db"), "{refused:?}");
     }
     assert_eq!(api.send(Method::GET, &path, String::new()).await.status(), StatusCode::OK);
-    disk.clear();
+    mend(&disk);
     assert_eq!(api.send(Method::POST, &messages, body).await.status(), StatusCode::ACCEPTED);
     let session: Session = json(api.send(Method::GET, &path, String::new()).await).await;
     assert_eq!((session.last_seq, session.open_turns.len()), (1, 1), "what was refused left nothing");

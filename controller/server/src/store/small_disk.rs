@@ -1,25 +1,32 @@
-//! A disk that tests can fill. IO.
+//! A disk that tests can fill, and make read only. IO.
 
 use std::{
     fs,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 
-/// A disk of a mebibyte, in memory. Only root may mount one.
+/// A disk of a mebibyte, in memory, or a folder. Only root may mount the one, and freeze the other.
 pub(crate) struct SmallDisk {
     folder: TempDir,
+    mounted: bool,
 }
 
 impl SmallDisk {
     pub(crate) fn mount() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Self { folder };
+        let disk = Self { folder, mounted: true };
         run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs"], disk.path());
         disk
+    }
+
+    /// A folder on the disk that there is.
+    pub(crate) fn folder() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), mounted: false }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -30,9 +37,34 @@ impl SmallDisk {
         self.path().join("filler")
     }
 
-    /// Nothing can be written there any more.
-    pub(crate) fn make_read_only(&self) {
-        run("mount", &["-o", "remount,ro"], self.path());
+    /// Nothing can be written there any more. That is refused while a file is open for writing, also in a process that
+    /// another thread has just begun, until it runs its program: then it is tried again.
+    pub(crate) async fn make_read_only(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while !try_run("mount", &["-o", "remount,ro"], self.path()).success() {
+            assert!(Instant::now() < until, "a file stays open for writing");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Nothing in the folder can be written any more, not even files that are open, as when a file system turns read only
+    /// under a program that runs; remounting would be refused. A disk in memory goes on writing to open files.
+    pub(crate) fn freeze(&self) {
+        self.mark("+i");
+    }
+
+    /// It can be written again.
+    pub(crate) fn thaw(&self) {
+        self.mark("-i");
+    }
+
+    fn mark(&self, change: &str) {
+        // Not what SQLite maps into memory: the kernel ends a process that writes into that then.
+        let files = fs::read_dir(self.path()).unwrap().map(|file| file.unwrap().path());
+        let files = files.filter(|path| path.extension().is_none_or(|name| name != "db-shm"));
+        for path in files.chain([self.path().to_owned()]) {
+            run("chattr", &[change], &path);
+        }
     }
 
     /// Takes all the space that is left.
@@ -53,11 +85,19 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        run("umount", &["--lazy"], self.path());
+        if self.mounted {
+            run("umount", &["--lazy"], self.path());
+        } else {
+            self.thaw();
+        }
     }
 }
 
+fn try_run(program: &str, arguments: &[&str], path: &Path) -> ExitStatus {
+    Command::new(program).args(arguments).arg(path).status().unwrap()
+}
+
 fn run(program: &str, arguments: &[&str], path: &Path) {
-    let status = Command::new(program).args(arguments).arg(path).status().unwrap();
+    let status = try_run(program, arguments, path);
     assert!(status.success(), "{program} {arguments:?} (as root): {status}");
 }

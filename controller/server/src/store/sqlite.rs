@@ -64,6 +64,17 @@ impl SqliteFile {
         Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
     }
 
+    /// Ends the connection that writes; the next write opens another one.
+    async fn close_writer(&self) {
+        let closed = match self.writer.acquire().await {
+            Ok(connection) => connection.close().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = closed {
+            tracing::debug!(%error, "connection could not be closed");
+        }
+    }
+
     async fn sandbox_of(
         transaction: &mut Transaction<'_, Sqlite>,
         session_id: Uuid,

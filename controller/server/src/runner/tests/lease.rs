@@ -119,21 +119,31 @@ async fn an_owner_that_was_taken_over_does_not_raise_its_fence_at_a_door_that_wa
 
 #[tokio::test]
 async fn a_full_disk_stops_the_owner_and_when_there_is_space_again_nothing_was_lost() {
-    let disk = SmallDisk::mount();
+    is_borne(SmallDisk::mount(), SmallDisk::fill, SmallDisk::clear, &[Fault::DiskFull]).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_turns_read_only_stops_the_owner_and_when_that_is_over_nothing_was_lost() {
+    is_borne(SmallDisk::folder(), SmallDisk::freeze, SmallDisk::thaw, &[Fault::Disk, Fault::ReadOnly]).await;
+}
+
+/// A disk that cannot be written for a while: it is named, and what comes meanwhile is written when that is over.
+async fn is_borne(disk: SmallDisk, spoil: fn(&SmallDisk), mend: fn(&SmallDisk), expected: &[Fault]) {
     let mut rig = Rig::on(disk.path(), limits()).await;
     rig.start();
     let session = rig.session().await;
     let (turn, run) = rig.begin(session, 1).await;
-    disk.fill();
+    spoil(&disk);
     let text = "0123456789abcdef".repeat(4096);
     run.say(&text);
     run.complete();
     run.idle();
     let refused = rig.store.rename_session(session, &text).await;
-    assert!(matches!(refused, Err(StoreError::Unusable { fault: Fault::DiskFull, .. })), "{refused:?}");
+    let named = matches!(&refused, Err(StoreError::Unusable { fault, .. }) if expected.contains(fault));
+    assert!(named, "the disk is named");
     let open = rig.turn(turn).await.state;
     assert_eq!(open, TurnState::Running, "its end cannot be written, and is not told");
-    disk.clear();
+    mend(&disk);
     assert_eq!(rig.end_of(session, turn).await.state, TurnState::Succeeded);
     let mut fold = Fold::default();
     let log = rig.log(session).await;

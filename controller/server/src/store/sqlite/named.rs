@@ -14,7 +14,7 @@ use super::{
     super::{
         Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, LogPage, NewSession,
         NewTurn, PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, Store, StoreError,
-        TurnQuery,
+        TurnQuery, fault::Fault,
     },
     Sharing, SqliteFile, StoreOpenError,
 };
@@ -39,6 +39,16 @@ impl SqliteStore {
         self.file.metrics = metrics;
         self
     }
+
+    /// The error with the file's name. A connection that was opened while the file could not be written reads only, also
+    /// when it can be written again: the next write gets another one.
+    async fn named(&self, error: StoreError) -> StoreError {
+        let error = error.of_file(&self.path);
+        if matches!(error, StoreError::Unusable { fault: Fault::ReadOnly, .. }) {
+            self.file.close_writer().await;
+        }
+        error
+    }
 }
 
 /// A method of the trait for each of these, by the file's method of the same name.
@@ -47,7 +57,10 @@ macro_rules! store {
         #[async_trait]
         impl Store for SqliteStore {
             $(async fn $name(&self, $($argument: $kind),*) -> Result<$output, StoreError> {
-                self.file.$name($($argument),*).await.map_err(|error| error.of_file(&self.path))
+                match self.file.$name($($argument),*).await {
+                    Err(error) => Err(self.named(error).await),
+                    done => done,
+                }
             })+
 
             fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {

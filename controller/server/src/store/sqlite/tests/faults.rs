@@ -76,7 +76,7 @@ async fn a_file_on_a_read_only_disk_is_named_at_the_start() {
     let disk = SmallDisk::mount();
     let path = disk.path().join("berth.db");
     SqliteStore::open(&path, Sharing::Alone).await.unwrap().close().await;
-    disk.make_read_only();
+    disk.make_read_only().await;
     let (found, words) = open_fault(&path).await;
     assert!(matches!(found, Some(Fault::ReadOnly | Fault::NoAccess)), "{words}");
 }
