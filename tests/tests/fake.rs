@@ -1,19 +1,19 @@
 //! Every fault of the fake opencode, and every watchdog, through the API: each ends its turn for a reason of its own, or
 //! is borne, and the session is usable after it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use berth_opencode::{WatchdogLimits, model::Role};
+use berth_opencode::{ClientError, FenceHolder, NewSession, WatchdogLimits, model::Role};
 use berth_server::Limits;
 use berth_testkit::fake_serve::{AnswerFault, Fault, StreamFault, TurnFault};
-use berth_tests::{FAKE_DIRECTORY, FakeStack, SessionLog};
+use berth_tests::{FAKE_DIRECTORY, FakeStack, SessionLog, within};
 use berth_wire::{
     api::{CancelRequest, PostMessage},
     event::{EventPayload, SessionEvent, Voice},
     problem::ProblemType,
     turn::{TurnErrorReason as R, TurnState},
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use uuid::Uuid;
 
 const PROMPT: &str = "@stub think:n=2 | say:one | say: two | say: three";
@@ -155,6 +155,59 @@ async fn an_opencode_whose_answers_are_spoiled_fails_a_turn_and_makes_no_second_
     };
     let wrong: Vec<_> = seen.iter().filter(|seen| !right(seen)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Owns whatever it is asked about: the door alone keeps healers apart.
+#[derive(Debug)]
+struct Healer;
+
+impl FenceHolder for Healer {
+    fn holds(&self) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn renew(&self) -> BoxFuture<'_, bool> {
+        self.holds()
+    }
+}
+
+/// The second comes when opencode has seen so many calls of the first, which goes on.
+#[tokio::test]
+async fn two_healers_at_once_make_one_session_of_opencode() {
+    let stack = FakeStack::start(limits()).await;
+    let heal = async |fence: u64, new: &NewSession| {
+        let healer = stack.door.clone().fenced(fence, Arc::new(Healer));
+        healer.raise_fence().await?;
+        healer.ensure_session(FAKE_DIRECTORY, None, new).await
+    };
+    for calls in 0..=2 {
+        // A millisecond for each byte.
+        stack.fake.spoil(AnswerFault::Slow(1));
+        let new = NewSession { title: None, berth_session_id: Uuid::now_v7(), permission: Vec::new() };
+        let seen = || stack.fake.requests().iter().filter(|request| request.path == "/session").count();
+        let (before, fence) = (seen(), 10 * (calls as u64 + 1));
+        let second = async {
+            within("the first one's calls", async {
+                while seen() < before + calls {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
+            heal(fence + 1, &new).await
+        };
+        let (first, second) = tokio::join!(heal(fence, &new), second);
+        stack.fake.mend();
+        let listed = stack.door.list_sessions(FAKE_DIRECTORY).await.expect("they are listed");
+        let made = listed.iter().filter(|session| session.berth_session_id() == Some(new.berth_session_id));
+        let made: Vec<&str> = made.map(|session| session.id.as_str()).collect();
+        assert_eq!(made.len(), 1, "after {calls} calls: {first:?}, {second:?}");
+        assert_eq!(second.expect("it owns the sandbox").session.id, made[0], "after {calls} calls");
+        match first {
+            Ok(first) => assert_eq!(first.session.id, made[0], "after {calls} calls"),
+            Err(error) => assert!(matches!(error, ClientError::StaleFence), "after {calls} calls: {error:?}"),
+        }
+    }
+    stack.stop().await;
 }
 
 #[tokio::test]

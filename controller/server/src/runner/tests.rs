@@ -205,6 +205,36 @@ async fn a_turn_ends_although_opencode_goes_on_after_the_abort() {
     rig.stop().await;
 }
 
+/// What an owner stored of a turn's wall clock counts for the next one.
+#[tokio::test]
+async fn the_wall_clock_of_a_turn_goes_on_across_a_restart() {
+    let mut rig = Rig::started(limits()).await;
+    let session = rig.session().await;
+    let (turn, run) = rig.begin(session, 1).await;
+    rig.wait_for_kind(session, "turn_started").await;
+    rig.stop().await;
+    let taken = rig.lease().await.1;
+    let change = Change::TurnActive { turn_id: turn, active: rig.limits.watchdog.turn };
+    let sessions =
+        vec![SessionCommit { session_id: session, translator: None, events: vec![], changes: vec![change] }];
+    let commit = Commit {
+        sandbox: sandbox(),
+        fence: taken.fence,
+        lease: Duration::from_secs(1),
+        cursor: taken.cursor,
+        boot_id: taken.boot_id,
+        sessions,
+    };
+    rig.store.commit(commit).await.unwrap();
+    rig.store.release(&sandbox(), taken.fence).await.unwrap();
+    rig.start();
+    rig.door.wait_for("POST /abort", 1).await;
+    run.aborted();
+    let outcome = rig.end_of(session, turn).await;
+    assert_eq!(outcome.error.unwrap().reason, TurnErrorReason::DeadlineExceeded);
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn a_turn_past_its_deadline_ends_although_the_abort_is_refused() {
     let short = Duration::from_millis(300);
