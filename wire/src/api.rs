@@ -218,10 +218,25 @@ pub struct HistoryTurn {
     pub partly_removed: bool,
     /// The agent's text, parts in order of first sight, joined without a separator.
     pub text: String,
+    /// Where in `text` each part but the first begins, in bytes of UTF-8, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub text_breaks: Vec<usize>,
     /// The agent's thoughts, likewise.
     pub thought: String,
     /// Its tool calls, in order of first sight.
     pub tool_calls: Vec<HistoryToolCall>,
+}
+
+impl HistoryTurn {
+    /// The agent's text part by part, those without a word left out.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.text_breaks.iter().copied());
+        let ends = self.text_breaks.iter().copied().chain([self.text.len()]);
+        starts
+            .zip(ends)
+            .filter_map(|(start, end)| self.text.get(start..end))
+            .filter(|text| !text.trim().is_empty())
+    }
 }
 
 /// A tool call in assembled history.
@@ -295,4 +310,37 @@ pub struct PermissionAnswer {
 pub struct QuestionAnswer {
     /// One list of chosen labels (or free text) for each question, in order; `null` rejects the request.
     pub answers: Option<Vec<Vec<String>>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(text: &str, breaks: &[usize]) -> HistoryTurn {
+        serde_json::from_value(json!({
+            "turn": {
+                "id": Uuid::nil(), "session_id": Uuid::nil(), "ordinal": 1, "state": "succeeded", "prompt": [],
+                "created_at": "1970-01-01T00:00:00Z",
+            },
+            "text": text, "text_breaks": breaks, "thought": "", "tool_calls": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_text_is_read_part_by_part() {
+        let cases: [(&str, &[usize], &[&str]); 5] = [
+            ("all of it", &[], &["all of it"]),
+            ("", &[], &[]),
+            ("one.two.", &[4], &["one.", "two."]),
+            ("one. \ntwo", &[4, 6], &["one.", "two"]),
+            // Nothing that a server could say makes it panic.
+            ("世", &[1, 99, 2], &[]),
+        ];
+        for (text, breaks, parts) in cases {
+            assert_eq!(said(text, breaks).texts().collect::<Vec<_>>(), parts, "{text:?} {breaks:?}");
+        }
+    }
 }

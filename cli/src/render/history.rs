@@ -22,7 +22,7 @@ pub fn history_lines(turns: &[HistoryTurn], limit: usize) -> Vec<Piece> {
     for turn in &turns[skipped..] {
         let prompt: Vec<_> = turn.turn.prompt.iter().map(PromptPart::summary).collect();
         pieces.push(Piece::line(Tone::Ask, format!("› {}", clean_line(&prompt.join(" "), LINE_LIMIT))));
-        let answer = clean_line(&turn.text, LINE_LIMIT);
+        let answer = clean_line(&turn.texts().collect::<Vec<_>>().join(" "), LINE_LIMIT);
         if !answer.is_empty() {
             pieces.push(Piece::line(Tone::Tool, format!("  {answer}")));
         }

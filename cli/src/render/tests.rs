@@ -253,6 +253,7 @@ fn history_is_short_and_says_what_was_left_out() {
         removed: false,
         partly_removed: false,
         text: format!("answer\n{ordinal}"),
+        text_breaks: Vec::new(),
         thought: String::new(),
         tool_calls: Vec::new(),
     };

@@ -56,6 +56,7 @@ async fn a_resumed_session_shows_its_history_in_short() {
         removed: false,
         partly_removed: false,
         text: "what was answered".to_owned(),
+        text_breaks: Vec::new(),
         thought: String::new(),
         tool_calls: Vec::new(),
     }]);

@@ -63,6 +63,9 @@ async fn a_person_talks_with_an_agent() {
     tmux.press(&["Enter"]);
     tmux.wait_for("local/default “my own title”, session ").await;
     tmux.wait_for_count("› scenario: slow", 2).await;
+    for said in ["I look at where I am and then I write a file.", "The shell answered. Now the file."] {
+        assert_eq!(tmux.all().iter().filter(|line| *line == said).count(), 2, "{said}: {}", tmux.text());
+    }
     tmux.press(&["C-d"]);
     assert_eq!(tmux.code().await, 0);
 }

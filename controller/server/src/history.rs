@@ -2,7 +2,7 @@
 
 use berth_wire::{
     api::{HistoryToolCall, HistoryTurn},
-    event::{EventPayload, Fold, SessionEvent, Voice, acp},
+    event::{EventPayload, Fold, FoldedPart, SessionEvent, Voice, acp},
 };
 
 use crate::store::{HistoryRow, Removed};
@@ -44,6 +44,7 @@ impl Assembly {
             removed: self.row.removed == Removed::Wholly,
             partly_removed: self.row.removed == Removed::Partly,
             text: self.content.fold.text(Voice::Message),
+            text_breaks: self.content.text_breaks(),
             thought: self.content.fold.text(Voice::Thought),
             tool_calls: self.content.tool_calls,
         }
@@ -51,6 +52,18 @@ impl Assembly {
 }
 
 impl Content {
+    /// Where the parts of the text begin, but for the first.
+    fn text_breaks(&self) -> Vec<usize> {
+        let said = |part: &&FoldedPart| part.voice == Voice::Message && !part.voided && !part.text.is_empty();
+        let ends = self.fold.parts().iter().filter(said).scan(0, |end, part| {
+            *end += part.text.len();
+            Some(*end)
+        });
+        let mut breaks: Vec<usize> = ends.collect();
+        breaks.pop();
+        breaks
+    }
+
     fn apply_tool(&mut self, update: &acp::SessionUpdate) {
         match update {
             acp::SessionUpdate::ToolCall(call) => self.tool_calls.push(HistoryToolCall {

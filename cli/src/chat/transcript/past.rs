@@ -31,12 +31,11 @@ pub(in crate::chat) fn past_lines(turns: &[HistoryTurn], markdown: &mut Markdown
             lines.push(Line::default());
             lines.push(tools.truncated(width));
         }
-        let mut stream = Stream::default();
-        stream.push(turn.text.trim_end());
-        let text = stream.settle(markdown, width, true);
-        if !text.is_empty() {
+        for text in turn.texts() {
+            let mut stream = Stream::default();
+            stream.push(text.trim_end());
             lines.push(Line::default());
-            lines.extend(text);
+            lines.extend(stream.settle(markdown, width, true));
         }
         lines.extend(end(turn).into_iter().flat_map(|line| line.wrapped(width, &none, &rest)));
     }
