@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use berth_client::ClientError;
+pub use berth_program::chain;
 use berth_wire::{
     problem::{Problem, ProblemType},
     turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason},
@@ -246,18 +247,6 @@ fn no_session(choice: &SessionChoice) -> String {
             format!("there is no session {choice}: `berth sessions list` shows which there are")
         }
     }
-}
-
-/// The error and what brought it about, from the outside in, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

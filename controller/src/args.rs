@@ -2,7 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
+use berth_program::LogFormat;
+use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand};
 
 use crate::exit::EXIT_CODES;
 
@@ -89,15 +90,6 @@ pub struct LogArgs {
     /// What is logged: a level, or levels by module such as `info,berth_server=debug`
     #[arg(long, value_name = "LEVEL", env = "BERTH_CONTROLLER_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
-}
-
-/// Format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// One JSON object per line
-    Json,
-    /// For people
-    Text,
 }
 
 /// The command line as a `clap` command, for its reference.

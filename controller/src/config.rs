@@ -142,9 +142,10 @@ mod tests {
             let error = serve(folder.path(), more).unwrap_err();
             assert_eq!(error.code(), 78);
             assert!(
-                error.chain().contains(expected) && !error.chain().contains("secret"),
+                berth_program::chain(&error).contains(expected)
+                    && !berth_program::chain(&error).contains("secret"),
                 "{}",
-                error.chain()
+                berth_program::chain(&error)
             );
         };
         let write = |name: &'static str, text: &'static str| {

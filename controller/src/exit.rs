@@ -1,6 +1,6 @@
 //! How the program ends, for whoever started it. Pure.
 
-use std::{error::Error, io, net::SocketAddr, path::PathBuf};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use berth_server::{OpenError, RunError};
 
@@ -76,16 +76,5 @@ impl ControllerError {
             Self::Configuration { .. } | Self::File { .. } => 78,
             Self::Interrupted => 130,
         }
-    }
-
-    /// The error with its causes, in one line.
-    pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = self.source();
-        while let Some(source) = next {
-            text.extend([": ", &source.to_string()]);
-            next = source.source();
-        }
-        text
     }
 }

@@ -5,8 +5,9 @@
 
 use std::{io, io::Write, process::ExitCode, sync::Arc, time::Duration};
 
+use berth_program::{chain, start_log};
 use berth_server::Server;
-use clap::{Parser, error::ErrorKind};
+use clap::Parser;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 pub mod args;
 pub mod config;
 pub mod exit;
-mod log;
 mod sandboxes;
 
 use args::Command;
@@ -30,24 +30,17 @@ const LEFT: Duration = Duration::from_secs(1);
 pub fn main() -> ExitCode {
     let args = match args::Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return usage(&error),
+        Err(error) => return berth_program::not_parsed(&error, exit::USAGE),
     };
     let Command::Serve(args) = args.command;
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
-            let _ = writeln!(io::stderr(), "berth-controller: {}", error.chain());
+            let _ = writeln!(io::stderr(), "berth-controller: {}", chain(&error));
             error.code().into()
         }
     }
-}
-
-/// Prints help, the version, or what is wrong with the command line.
-fn usage(error: &clap::Error) -> ExitCode {
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    let _ = error.print();
-    if asked { ExitCode::SUCCESS } else { exit::USAGE.into() }
 }
 
 fn internal(what: &'static str) -> impl FnOnce(io::Error) -> ControllerError {
@@ -55,7 +48,7 @@ fn internal(what: &'static str) -> impl FnOnce(io::Error) -> ControllerError {
 }
 
 fn start(args: args::ServeArgs) -> Result<(), ControllerError> {
-    log::start(args.log.log, &args.log.log_level).map_err(|error| ControllerError::Configuration {
+    start_log(args.log.log, &args.log.log_level).map_err(|error| ControllerError::Configuration {
         field: "--log-level",
         reason: error.to_string(),
     })?;

@@ -472,15 +472,15 @@ mod tests {
     #[test]
     fn a_broken_configuration_is_named_without_what_it_holds() {
         let broken = json!({
-            "path": "/work/opencode.json",
+            "path": "/workspace/opencode.json",
             "message": "\n--- JSONC Input ---\n{\"apiKey\": \"sk-1\",\n\n--- Errors ---\nCloseBraceExpected at line 2, \
                         column 1\nCloseBraceExpected at line 2, column 1\n--- End ---",
         });
-        let words = "/work/opencode.json: CloseBraceExpected at line 2, column 1";
+        let words = "/workspace/opencode.json: CloseBraceExpected at line 2, column 1";
         assert_eq!(configuration_fault(&broken), words);
         let issues = json!([{ "path": ["permission", "bash"], "message": "Expected object, got sk-1" }]);
-        let invalid = json!({ "path": "/work/opencode.json", "issues": issues });
-        let words = "/work/opencode.json: permission.bash: not a value that opencode takes";
+        let invalid = json!({ "path": "/workspace/opencode.json", "issues": issues });
+        let words = "/workspace/opencode.json: permission.bash: not a value that opencode takes";
         assert_eq!(configuration_fault(&invalid), words);
         assert_eq!(configuration_fault(&Value::Null), "a configuration file");
     }
@@ -499,7 +499,8 @@ mod tests {
             "bad indentation at line 2, column 3:\n  apiKey: sk-1\n  ^".to_owned(),
         ];
         for message in told {
-            let fault = configuration_fault(&json!({ "path": "/work/opencode.json", "message": message }));
+            let fault =
+                configuration_fault(&json!({ "path": "/workspace/opencode.json", "message": message }));
             assert!(!fault.contains("sk-1"), "{fault}");
             assert!(fault.contains(" at line "), "{fault}");
         }

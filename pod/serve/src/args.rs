@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args as ClapArgs, CommandFactory, Parser, ValueEnum};
+use berth_program::LogFormat;
+use clap::{Args as ClapArgs, CommandFactory, Parser};
 
 /// Where Kubernetes looks for the last words of a container.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -101,15 +102,6 @@ pub struct TimingArgs {
 /// The command line as a `clap` command, for its reference.
 pub fn command() -> clap::Command {
     Args::command()
-}
-
-/// How the log is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// One JSON object on each line
-    Json,
-    /// For people
-    Text,
 }
 
 impl Args {

@@ -59,15 +59,4 @@ impl SidecarError {
             Self::Configuration { .. } | Self::Secret(_) => 78,
         }
     }
-
-    /// The error with its causes, in one line.
-    pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = std::error::Error::source(self);
-        while let Some(source) = next {
-            text.extend([": ", &source.to_string()]);
-            next = source.source();
-        }
-        text
-    }
 }

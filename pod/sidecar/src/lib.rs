@@ -7,8 +7,9 @@
 use std::{io, io::Write, process::ExitCode};
 
 use berth_door::{DoorConfig, Metrics, Secrets};
+use berth_program::{chain, start_log};
 use berth_serve::{Password, ServeLink};
-use clap::{Parser, error::ErrorKind};
+use clap::Parser;
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
@@ -21,7 +22,6 @@ mod admin;
 pub mod args;
 pub mod config;
 pub mod exit;
-mod log;
 mod process_metrics;
 mod readiness;
 
@@ -35,29 +35,20 @@ use readiness::Readiness;
 pub fn main() -> ExitCode {
     let args = match args::Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return usage(&error),
+        Err(error) => return berth_program::not_parsed(&error, exit::USAGE),
     };
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
-            let _ = writeln!(io::stderr(), "berth-sidecar: {}", error.chain());
+            let _ = writeln!(io::stderr(), "berth-sidecar: {}", chain(&error));
             error.code().into()
         }
     }
 }
 
-/// Prints help, the version, or what is wrong with the command line.
-fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => exit::USAGE.into(),
-    }
-}
-
 fn start(args: args::Args) -> Result<(), SidecarError> {
-    log::start(args.log.log, &args.log.log_level)
+    start_log(args.log.log, &args.log.log_level)
         .map_err(|error| SidecarError::Configuration { field: "--log-level", reason: error.to_string() })?;
     let config = Config::new(args)?;
     let internal = |what| move |source| SidecarError::Internal { what, source };

@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    const DIRECTORY: &str = "/work/shop";
+    const DIRECTORY: &str = "/workspace/shop";
 
     fn file(mime: &str, url: &str) -> PromptPart {
         PromptPart::File { mime: mime.to_owned(), filename: None, url: url.to_owned() }
@@ -152,9 +152,9 @@ mod tests {
             file("image/png", "data:image/png;base64,AAEC"),
             file("text/plain", "data:text/plain,hello%20there"),
             file("text/plain", "data:text/plain;charset=utf-8;base64,aGVsbG8="),
-            file("text/plain", "file:///work/shop/a.txt"),
-            file("text/plain", "file://localhost/work/shop/sub/a%20b.txt?start=1&end=3"),
-            file("application/x-directory", "FILE:///work/shop/src"),
+            file("text/plain", "file:///workspace/shop/a.txt"),
+            file("text/plain", "file://localhost/workspace/shop/sub/a%20b.txt?start=1&end=3"),
+            file("application/x-directory", "FILE:///workspace/shop/src"),
         ] {
             assert_eq!(field_of(good.clone()), None, "{good:?}");
         }
@@ -166,14 +166,14 @@ mod tests {
             (file("image/png", "data:image/png"), "url", "data:"),
             (file("image/png", "https://example.test/a.png"), "url", "data:"),
             (file("image/png", ""), "url", "data:"),
-            (file("text/plain", "file:///etc/passwd"), "url", "/work/shop"),
-            (file("text/plain", "file:///work/shopping/a"), "url", "/work/shop"),
-            (file("text/plain", "file:///work/shop/../a"), "url", "/work/shop"),
-            (file("text/plain", "file:///work/shop/%2e%2e/a"), "url", "/work/shop"),
-            (file("text/plain", "file:///work/shop/a%00"), "url", "/work/shop"),
-            (file("text/plain", "file:///work/shop/%ff"), "url", "UTF-8"),
-            (file("text/plain", "file://host/work/shop/a"), "url", "/work/shop"),
-            (file("text/plain", "file:/work/shop/a"), "url", "/work/shop"),
+            (file("text/plain", "file:///etc/passwd"), "url", "/workspace/shop"),
+            (file("text/plain", "file:///workspace/shopping/a"), "url", "/workspace/shop"),
+            (file("text/plain", "file:///workspace/shop/../a"), "url", "/workspace/shop"),
+            (file("text/plain", "file:///workspace/shop/%2e%2e/a"), "url", "/workspace/shop"),
+            (file("text/plain", "file:///workspace/shop/a%00"), "url", "/workspace/shop"),
+            (file("text/plain", "file:///workspace/shop/%ff"), "url", "UTF-8"),
+            (file("text/plain", "file://host/workspace/shop/a"), "url", "/workspace/shop"),
+            (file("text/plain", "file:/workspace/shop/a"), "url", "/workspace/shop"),
         ] {
             let said = field_of(bad.clone()).unwrap_or_else(|| panic!("{bad:?} is refused"));
             assert!(said.starts_with(&format!("parts[0].{field}: ")) && said.contains(word), "{said}");
@@ -220,7 +220,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_path_leads_out(tail in "[a./%2e]{0,24}") {
-            let url = format!("file:///work/shop/{tail}");
+            let url = format!("file:///workspace/shop/{tail}");
             if check_path(&url, DIRECTORY).is_ok() {
                 let path = percent_decode_str(&url[7..]).decode_utf8().unwrap();
                 prop_assert!(!path.split('/').any(|segment| segment == ".."), "{}", path);

@@ -10,17 +10,15 @@ mod termination;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::{
-    Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
-};
 
-use berth_serve::args::{Args, LogFormat};
+use berth_program::{not_parsed, start_log};
+use berth_serve::args::Args;
 use program::{Failure, Program};
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return not_parsed(&error),
+        Err(error) => return not_parsed(&error, program::USAGE),
     };
     log(&args);
     let termination_log = args.termination_log();
@@ -39,22 +37,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version go to standard output and are no failure.
-fn not_parsed(error: &clap::Error) -> ExitCode {
-    // Nobody may read it: then the exit code still tells.
-    let _ = error.print();
-    if error.use_stderr() { ExitCode::from(program::USAGE) } else { ExitCode::SUCCESS }
-}
-
 fn log(args: &Args) {
-    let filter = args.log_level.parse().unwrap_or_else(|error| {
+    if let Err(error) = start_log(args.log, &args.log_level) {
         eprintln!("--log-level {}: {error}; it is info instead", args.log_level);
-        Targets::new().with_default(tracing::Level::INFO)
-    });
-    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
-    let lines = match args.log {
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        LogFormat::Text => lines.boxed(),
-    };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+        start_log(args.log, "info").expect("info is a level");
+    }
 }

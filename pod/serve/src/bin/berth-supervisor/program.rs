@@ -1,6 +1,6 @@
 //! Runs the supervisor until it is asked to stop. IO.
 
-use std::{error::Error, ffi::OsString, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_serve::{
     ConfigHome, Inherit, Password, ServeConfig, StartError, Supervisor, Timings, WaitFor,
@@ -74,8 +74,7 @@ impl Failure {
 
     /// It and its causes, in words.
     pub(crate) fn chain(&self) -> String {
-        let causes = std::iter::successors(self.source(), |error| (*error).source());
-        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+        berth_program::chain(self)
     }
 
     /// For Kubernetes.
