@@ -14,8 +14,11 @@
 //!
 //! It has started (our prompt was seen, then busy or an assistant message), its last assistant message is completed,
 //! and the session was said to be idle after that. An idle without a completed message is a doubt
-//! ([`SessionTranslator::in_doubt`]): reconciling settles it. An error while the session works on is no end. After an
-//! abort, the abort must have returned too, since opencode finishes the message while it answers.
+//! ([`SessionTranslator::in_doubt`]): reconciling settles it. So is one in a turn of which something may be missing in
+//! the log: after a gap, however it was mended, and where the end of a text, or the `step-finish` part that follows
+//! what the model said, was not seen of a step that completed. Then only a snapshot, which shows such steps whole, is
+//! the end. An error while the session works on is no end. After an abort, the abort must have returned too, since
+//! opencode finishes the message while it answers.
 //!
 //! # How an end is named
 //!
@@ -330,10 +333,11 @@ impl SessionTranslator {
         out
     }
 
-    /// Events may have been missed: text parts that are open wait for their whole text. [`Self::reconcile`] next.
+    /// Events may have been missed: text parts that are open wait for their whole text, and only a snapshot proves the
+    /// turn's end. [`Self::reconcile`] next.
     pub fn mark_gap(&mut self) {
         if let Some(turn) = &mut self.turn {
-            turn.texts.mark_gap();
+            turn.mark_gap();
         }
     }
 

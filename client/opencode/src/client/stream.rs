@@ -38,7 +38,7 @@ impl fmt::Debug for EventStream {
 
 impl OpencodeClient {
     /// Subscribes to the events of all directories, from the one after `after` when a door keeps them. opencode itself
-    /// loses events that are sent within 100 ms of its answer; a door does not.
+    /// loses what is sent in the first moments after its answer, seconds on a busy machine; a door does not.
     pub async fn global_events(&self, after: Option<&Cursor>) -> Result<EventStream, ClientError> {
         self.request_events(&Call::get(&["global", "event"]), after, self.stream_timeout).await
     }

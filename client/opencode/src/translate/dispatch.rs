@@ -200,7 +200,11 @@ impl SessionTranslator {
                 extend(out, turn.tools.part(id, message, tool));
             }
             PartKind::StepStart => extend(out, turn.texts.void_before(message, id)),
-            PartKind::StepFinish(_) | PartKind::Other => turn.texts.not_text(id),
+            PartKind::StepFinish(_) => {
+                turn.texts.not_text(id);
+                turn.see_step_finish(message);
+            }
+            PartKind::Other => turn.texts.not_text(id),
         }
     }
 

@@ -61,9 +61,13 @@ pub(super) enum SnapshotEnd {
 
 /// One call of the model, which is one assistant message of opencode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each seen or not, in any combination")]
 struct Step {
     id: String,
     completed: bool,
+    /// Its `step-finish` part was seen, which comes after all that the model said.
+    #[serde(default)]
+    told: bool,
     finish: Option<String>,
     error: Option<Ending>,
     tokens: Tokens,
@@ -87,6 +91,7 @@ impl Step {
 
 /// A turn that has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each seen or not, in any combination")]
 pub(super) struct Turn {
     /// Message id of our prompt.
     user: String,
@@ -110,6 +115,9 @@ pub(super) struct Turn {
     /// How often opencode passed the prompt over.
     #[serde(default)]
     swallows: u8,
+    /// Events of it may have been missed: only a snapshot proves its end.
+    #[serde(default)]
+    missed: bool,
     pub(super) texts: Texts,
     pub(super) tools: Tools,
     pub(super) family: Family,
@@ -134,6 +142,7 @@ impl Turn {
             abort: Abort::None,
             retry: None,
             swallows: 0,
+            missed: false,
             texts: Texts::default(),
             tools: Tools::default(),
             family: Family::default(),
@@ -262,6 +271,7 @@ impl Turn {
         self.steps.push(Step {
             id: info.id.clone(),
             completed,
+            told: false,
             finish: info.finish.clone(),
             error,
             tokens: info.tokens,
@@ -273,6 +283,19 @@ impl Turn {
         self.steps.sort_by(|a, b| a.id.cmp(&b.id));
         self.retire();
         StepNews::Begins
+    }
+
+    /// The model has said all that it says in this step.
+    pub(super) fn see_step_finish(&mut self, message: &str) {
+        if let Some(step) = self.steps.iter_mut().find(|step| step.id == message) {
+            step.told = true;
+        }
+    }
+
+    /// Events may have been missed.
+    pub(super) fn mark_gap(&mut self) {
+        self.missed = true;
+        self.texts.mark_gap();
     }
 
     /// How many calls of the model it took so far.
@@ -382,8 +405,22 @@ impl Turn {
         self.started && self.idle == Idle::Seen && self.abort != Abort::Sent && !self.texts.has_gap()
     }
 
-    /// The outcome, if what was seen proves the end.
+    /// Something of a step that ended by itself was not seen.
+    fn lacks_something(&self) -> bool {
+        let ended =
+            |step: &&Step| step.completed && step.error.is_none() && step.finish.is_some() && !step.summary;
+        let mut ended = self.steps.iter().filter(ended);
+        ended.any(|step| !step.told || !self.texts.is_settled(&step.id))
+    }
+
+    /// The outcome, if the events that were seen prove the end, and that nothing of the turn is missing in the log. The
+    /// words "completed" and "idle" alone do not: what came before them may not have been heard, and opencode 1.18.33
+    /// was read to send messages as they are when they leave, and not as they were when it happened.
     pub(super) fn proven_end(&self) -> Option<TurnOutcome> {
+        if self.missed || self.lacks_something() { None } else { self.seen_end() }
+    }
+
+    fn seen_end(&self) -> Option<TurnOutcome> {
         if !self.is_quiet() {
             return None;
         }
@@ -397,15 +434,16 @@ impl Turn {
         }
     }
 
-    /// As [`Self::proven_end`] after a snapshot, which may have been read while the session went on: tool calls as the
-    /// last word are no proof then. After a few snapshots without one the turn ends as far as it can be told.
+    /// As [`Self::proven_end`] after a snapshot, which shows whole what has ended, but may have been read while the session
+    /// went on: tool calls as the last word are no proof then. After a few snapshots without one the turn ends as far as
+    /// it can be told.
     pub(super) fn end_by_snapshot(&mut self) -> Option<SnapshotEnd> {
         let last = self.steps.last();
         let stopped_short = last.is_some_and(|step| {
             let by_rejection = self.tools.ended_by_rejection(&step.id);
             step.error.is_none() && step.finish.as_deref() == Some("tool-calls") && !by_rejection
         });
-        if !stopped_short && let Some(outcome) = self.proven_end() {
+        if !stopped_short && let Some(outcome) = self.seen_end() {
             return Some(SnapshotEnd::Outcome(outcome));
         }
         if !self.is_quiet() {

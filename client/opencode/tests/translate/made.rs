@@ -1,6 +1,6 @@
 //! Events made by hand, and what came out of them.
 
-use berth_opencode::{GlobalEvent, SessionTranslator, Translation, model::MessageWithParts};
+use berth_opencode::{Event, GlobalEvent, SessionTranslator, Translation, model::MessageWithParts};
 use berth_wire::{
     event::{EventPayload, Fold, Resolution, Voice},
     turn::TurnOutcome,
@@ -99,8 +99,24 @@ pub(crate) fn started() -> SessionTranslator {
     translator
 }
 
+/// Applies the events, before each message that ended by itself the part that says so, as opencode sends it.
 pub(crate) fn apply(translator: &mut SessionTranslator, events: &[GlobalEvent]) -> Vec<Translation> {
-    events.iter().flat_map(|event| translator.apply(event)).collect()
+    let with_finish = events.iter().flat_map(|event| [finish_of(event), Some(event.clone())]);
+    with_finish.flatten().flat_map(|event| translator.apply(&event)).collect()
+}
+
+fn finish_of(event: &GlobalEvent) -> Option<GlobalEvent> {
+    let Event::MessageUpdated(info) = &event.event else { return None };
+    info.finish.is_some().then(|| step_finish(&info.id))
+}
+
+/// The end of a step, after everything that the model said in it.
+pub(crate) fn step_finish(message: &str) -> GlobalEvent {
+    let part = json!({
+        "id": format!("prt_{message}_finish"), "messageID": message, "sessionID": ROOT, "type": "step-finish",
+        "reason": "stop", "tokens": {}, "cost": 0,
+    });
+    event("message.part.updated", &json!({ "part": part }))
 }
 
 pub(crate) fn outcome(out: &[Translation]) -> &TurnOutcome {

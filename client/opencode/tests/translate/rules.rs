@@ -10,7 +10,8 @@ use serde_json::json;
 use crate::{
     made::{
         ROOT, apply, asked, assistant, assistant_json, delta, error, event, failed, finished, finished_json,
-        idle, messages, outcome, resolutions, said, started, status, text, text_json, tool, user,
+        idle, messages, outcome, resolutions, said, started, status, step_finish, text, text_json, tool,
+        user,
     },
     replay::in_words,
 };
@@ -431,6 +432,54 @@ fn nothing_ends_in_a_gap() {
         ..Snapshot::default()
     });
     assert_eq!((said(&out).as_str(), in_words(outcome(&out)).as_str()), ("missed", "Succeeded EndTurn"));
+}
+
+/// The end of a turn after a look at its state, which shows this text whole.
+fn ends_with(translator: &mut SessionTranslator, part: &str, text: &str) {
+    let part = text_json(part, "msg_a2", text, true);
+    let out = translator.reconcile(&Snapshot {
+        messages: messages(&[(finished_json("msg_a2", "msg_u1", 103, "stop"), vec![part])]),
+        ..Snapshot::default()
+    });
+    assert_eq!((said(&out).as_str(), in_words(outcome(&out)).as_str()), (text, "Succeeded EndTurn"));
+}
+
+/// After a gap was mended: what the stream tells from then on may begin later than it should.
+#[test]
+fn after_a_gap_events_alone_are_no_end() {
+    // The state was read before the second step had begun, and in the middle of its text.
+    for shown in [Vec::new(), vec![text_json("prt_2", "msg_a2", "", false)]] {
+        let mut translator = started();
+        translator.mark_gap();
+        let mut found = vec![(finished_json("msg_a1", "msg_u1", 101, "tool-calls"), Vec::new())];
+        if !shown.is_empty() {
+            found.push((assistant_json("msg_a2", "msg_u1", 103), shown));
+        }
+        let busy = Some(SessionStatus::Busy);
+        let snapshot = Snapshot { messages: messages(&found), status: busy, ..Snapshot::default() };
+        assert!(translator.reconcile(&snapshot).is_empty());
+        let late = [finished("msg_a2", "msg_u1", 103, "stop"), status("idle"), idle()];
+        assert_eq!(apply(&mut translator, &late), [], "nothing was said in the second step");
+        assert!(translator.in_doubt());
+        ends_with(&mut translator, "prt_2", "all of it");
+    }
+}
+
+/// Where no gap was told of, but something is missing all the same.
+#[test]
+fn a_step_that_lacks_its_end_is_no_end() {
+    let begins = [finished("msg_a1", "msg_u1", 101, "tool-calls"), assistant("msg_a2", "msg_u1", 103)];
+    // The text's end was not heard; neither that of the step; nothing of the step.
+    let end_of_text = vec![text("prt_2", "msg_a2", "", false), step_finish("msg_a2")];
+    for heard in [end_of_text, vec![text("prt_2", "msg_a2", "", false)], Vec::new()] {
+        let mut translator = started();
+        assert!(apply(&mut translator, &begins).is_empty());
+        for event in heard.iter().chain(&[finished("msg_a2", "msg_u1", 103, "stop"), idle()]) {
+            assert_eq!(translator.apply(event), [], "{heard:?}");
+        }
+        assert!(translator.in_doubt());
+        ends_with(&mut translator, "prt_2", "all of it");
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::store::Change;
 
 /// Pause between two looks at a turn whose end is in doubt.
 const DOUBT: Duration = Duration::from_secs(1);
+/// Silence about a turn after which opencode is asked, and asked again: what it told may not have been heard.
+const SILENCE: Duration = Duration::from_secs(10);
 
 impl Session {
     /// Looks at every deadline, and tries again what failed before.
@@ -104,15 +106,17 @@ impl Session {
         self.end_blocked(TurnOutcome::failed(why.reason, message), out);
     }
 
-    /// Where nothing proves the turn's end, or an abort has no visible effect, opencode is asked.
+    /// Where nothing proves the turn's end, an abort has no visible effect, or nothing is heard, opencode is asked.
     fn check_doubt(&mut self, at: &Moment) {
         let (Stage::Running(turn), Some(translator)) = (&self.stage, &self.translator) else { return };
-        let past = |since: Option<Instant>| {
-            since.is_some_and(|since| at.now.saturating_duration_since(since) >= DOUBT)
+        let past = |since: Option<Instant>, limit: Duration| {
+            since.is_some_and(|since| at.now.saturating_duration_since(since) >= limit)
         };
-        let unheard = translator.phase() == TurnPhase::Started && past(turn.unwanted_since);
-        let recent = self.reconciled_at.is_some() && !past(self.reconciled_at);
-        self.reconcile |= (translator.in_doubt() || unheard) && !recent;
+        let started = translator.phase() == TurnPhase::Started;
+        let unheard = started && past(turn.unwanted_since, DOUBT);
+        let recent = self.reconciled_at.is_some() && !past(self.reconciled_at, DOUBT);
+        let silent = started && past(self.reconciled_at.max(Some(turn.heard_at)), SILENCE);
+        self.reconcile |= silent || ((translator.in_doubt() || unheard) && !recent);
     }
 
     fn expire_asks(&mut self, at: &Moment, out: &mut Vec<Output>) {

@@ -29,6 +29,7 @@ impl Session {
         let translations = translator.apply(event);
         if let Some(turn) = self.turn_mut() {
             turn.watchdog.heard(at.now);
+            turn.heard_at = at.now;
         }
         self.record(translations, at, out);
     }

@@ -29,6 +29,8 @@ pub(super) struct Running {
     pub(super) unwanted_since: Option<Instant>,
     pub(super) watchdog: Watchdog,
     pub(super) ends: Ends,
+    /// When something was heard of it last.
+    pub(super) heard_at: Instant,
     /// How much of its wall clock was stored as used.
     stored_active: Duration,
 }
@@ -67,6 +69,7 @@ impl Running {
             unwanted_since: None,
             ends: Ends::default(),
             watchdog: Watchdog::new(limits, turn.active, now),
+            heard_at: now,
             stored_active: turn.active,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_opencode::{ClientError, EnsuredHow, PromptContent, Snapshot};
+use berth_opencode::{ClientError, EnsuredHow, PromptContent, Snapshot, model::SessionStatus};
 use berth_wire::{
     api::{ModelChoice, PermissionDecision, PromptPart},
     door::TurnEnding,
@@ -542,6 +542,23 @@ fn state_is_read_after_a_gap_and_until_it_is_there() {
     let bench = bench.step(Input::Snapshot(Ok(Box::new(Snapshot::default()))));
     assert!(!bench.session.wants_snapshot());
     assert!(!Bench::finished().step(Input::Gap).session.wants_snapshot(), "nothing runs");
+}
+
+/// What opencode told may not have been heard, the turn's end included.
+#[test]
+fn state_is_read_when_nothing_is_heard_of_a_turn() {
+    let bench = Bench::answering().tick_after(Duration::from_secs(9));
+    assert!(!bench.session.wants_snapshot());
+    let bench = bench.hear(&status("busy")).tick_after(Duration::from_secs(9));
+    assert!(!bench.session.wants_snapshot(), "something was heard meanwhile");
+    let bench = bench.tick_after(SECOND_LONG);
+    assert!(bench.session.wants_snapshot());
+    let works = Snapshot { status: Some(SessionStatus::Busy), ..Snapshot::default() };
+    let bench = bench.step(Input::Snapshot(Ok(Box::new(works)))).tick_after(Duration::from_secs(9));
+    assert!(!bench.session.wants_snapshot());
+    assert!(bench.tick_after(SECOND_LONG).session.wants_snapshot(), "again and again");
+    let waits = Bench::admitted().tick_after(Duration::from_secs(11));
+    assert!(!waits.session.wants_snapshot(), "before the start other rules count");
 }
 
 #[test]

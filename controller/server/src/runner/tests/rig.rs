@@ -264,6 +264,10 @@ impl Run {
 
     /// The model's answer is complete.
     pub(super) fn complete(&self) {
+        let part = json!({
+            "id": "prt_9", "sessionID": self.root, "messageID": self.step(), "type": "step-finish", "reason": "stop",
+        });
+        self.emit("message.part.updated", json!({ "part": part }));
         self.assistant(&json!({ "finish": "stop", "time": { "created": 2, "completed": 3 } }));
     }
 

@@ -88,6 +88,12 @@ pub(super) fn answer(time: Value, more: &Value) -> GlobalEvent {
     event("message.updated", json!({ "info": info }))
 }
 
+/// The model has said all of its answer.
+pub(super) fn step_finish() -> GlobalEvent {
+    let part = json!({ "id": "prt_9", "sessionID": "ses_1", "messageID": "msg_2", "type": "step-finish" });
+    event("message.part.updated", json!({ "part": part }))
+}
+
 /// The answer ends as aborted.
 pub(super) fn abort() -> GlobalEvent {
     let error = json!({ "error": { "name": "MessageAbortedError", "data": {} } });
@@ -275,7 +281,7 @@ impl Bench {
 
     pub(super) fn finished() -> Self {
         let done = answer(json!({ "created": 2, "completed": 3 }), &json!({ "finish": "stop" }));
-        Self::answering().hear(&done).hear(&status("idle"))
+        Self::answering().hear(&step_finish()).hear(&done).hear(&status("idle"))
     }
 
     /// A turn ended badly; another one waits.
