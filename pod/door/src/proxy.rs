@@ -17,7 +17,7 @@ use http::{
 };
 use http_body_util::{BodyExt, Empty};
 use hyper::{
-    body::Incoming,
+    body::{Bytes, Incoming},
     upgrade::{self, OnUpgrade},
 };
 use hyper_util::rt::TokioIo;
@@ -292,7 +292,7 @@ pub(crate) async fn preflight(
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
     let passage = door.passage.borrow().clone();
     let Passage::Open { address, .. } = passage else { return Err(refuse_anonymous(door, &passage)) };
-    let mut outgoing = Request::new(Empty::new());
+    let mut outgoing = Request::new(Empty::<Bytes>::new());
     *outgoing.method_mut() = Method::OPTIONS;
     *outgoing.uri_mut() = outgoing_uri(&request.uri);
     outgoing.headers_mut().insert(header::HOST, upstream::host(address));

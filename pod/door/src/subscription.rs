@@ -1,36 +1,22 @@
 //! The door's one subscription to opencode, which writes the journal and opens the passage to it. IO.
 //!
-//! Each run of opencode is subscribed to before any request passes to it, so everything that requests cause is
-//! heard. Events posted within 20 ms after opencode's `server.connected` can be lost, none was after 100 ms (measured
-//! on opencode 1.15.4 and 1.18.33): the passage opens after that.
+//! Each run of opencode is subscribed to before any request passes to it, and the subscription is known to hear
+//! ([`open`]), so everything that requests cause is heard.
+
+mod open;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_serve::{Exit, ServePhase, ServeState};
-use berth_wire::{
-    door::DoorEvent,
-    sse::{MAX_FRAME, SseError, SseReader},
-};
-use http::{HeaderValue, StatusCode, header};
-use http_body_util::BodyExt;
+use berth_wire::door::DoorEvent;
 use jiff::Timestamp;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
-use crate::{
-    Door, directories,
-    journal::Frame,
-    passage::Passage,
-    upstream::{self, UpstreamError},
-};
-
-/// From `server.connected` until the stream misses nothing.
-const SETTLE: Duration = Duration::from_millis(100);
-
-/// Bound on the answer to the subscription and on its first event.
-const CONNECT_BOUND: Duration = Duration::from_secs(5);
+pub(crate) use self::open::ECHO_DIRECTORY;
+use crate::{Door, directories, journal::Frame, passage::Passage, upstream};
 
 /// Longest silence: opencode sends a heartbeat each 10 s.
 const SILENCE: Duration = Duration::from_secs(35);
@@ -41,28 +27,11 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Bound on the answer to the question whether opencode lives.
 const LIVES_BOUND: Duration = Duration::from_secs(1);
 
-/// Bound on a frame, below that of those who read it from the door, where it has an id too.
-const FRAME_BOUND: usize = MAX_FRAME - 1024;
-
 /// Pause before subscribing again; doubles with each failure in a row.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-#[derive(Debug, thiserror::Error)]
-enum SubscribeError {
-    #[error("it did not answer in time")]
-    Timeout,
-    #[error("it cannot be asked")]
-    Upstream(#[source] UpstreamError),
-    #[error("it answered with status {0} and not with an event stream")]
-    Answer(StatusCode),
-    #[error("the stream ended before its first event")]
-    Ended,
-    #[error("the stream broke before its first event")]
-    Stream(#[source] SseError),
-}
 
 /// Follows one opencode after the other until shutdown.
 pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
@@ -179,8 +148,8 @@ impl Subscription<'_> {
 
     /// Subscribes and journals until the stream ends.
     async fn follow(&mut self, state: &ServeState, address: SocketAddr) {
-        let mut events = match subscribe(self.door, address).await {
-            Ok(events) => events,
+        let (mut events, first) = match open::subscribe(self.door, address).await {
+            Ok(opened) => opened,
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, boot = state.boot, "the events of opencode cannot be subscribed to");
@@ -189,27 +158,22 @@ impl Subscription<'_> {
         };
         self.pause = PAUSE;
         self.announce(state);
-        let open = || Passage::Open { address, boot_id: state.boot_id.clone() };
-        let mut opens = std::pin::pin!(sleep(SETTLE));
-        let (mut is_settled, mut over) = (false, false);
+        keep(self.door, first);
+        // The passage opens when the supervisor's newest word does not say that the run is over.
+        let mut over = true;
+        self.serve.mark_changed();
         let mut drained: Option<Instant> = None;
         loop {
             tokio::select! {
-                () = &mut opens, if !is_settled => {
-                    is_settled = true;
-                    if !over {
-                        self.passage.send_replace(open());
-                    }
-                }
                 supervised = self.serve.changed(), if drained.is_none() => {
                     let now = now(&mut self.serve, supervised.is_ok());
                     self.report_tools(&now);
                     if is_over(&now, &state.boot_id) {
                         over = true;
                         self.passage.send_replace(closed(&now));
-                    } else if std::mem::take(&mut over) && is_settled {
-                        // Its supervisor was out of reach meanwhile, and nothing went by unheard.
-                        self.passage.send_replace(open());
+                    } else if std::mem::take(&mut over) {
+                        // Also where its supervisor was out of reach meanwhile: nothing went by unheard.
+                        self.passage.send_replace(Passage::Open { address, boot_id: state.boot_id.clone() });
                     }
                     // While it is being ended, it may still say something.
                     if supervised.is_err() || has_ended(&now, &state.boot_id) {
@@ -236,7 +200,7 @@ impl Subscription<'_> {
         }
         let cut = match drained {
             Some(end) => end <= Instant::now(),
-            None => !over && !is_over(&self.serve.borrow(), &state.boot_id),
+            None => !is_over(&self.serve.borrow(), &state.boot_id),
         };
         if !over {
             self.passage.send_replace(Passage::Starting);
@@ -364,44 +328,4 @@ fn keep(door: &Door, data: String) {
             tracing::warn!(%error, "a frame of opencode's event stream is not an event and is dropped");
         }
     }
-}
-
-/// Opens the stream and waits for its first event. An opencode that was started before the internal password changed
-/// still wants the one before.
-async fn subscribe(door: &Door, address: SocketAddr) -> Result<SseReader, SubscribeError> {
-    let mut refused = SubscribeError::Answer(StatusCode::UNAUTHORIZED);
-    for password in &door.config.secrets.held().internal {
-        let authorization = upstream::basic(password);
-        match subscribe_with(door, address, &authorization).await {
-            Ok(events) => {
-                door.upstream.set(authorization);
-                return Ok(events);
-            }
-            Err(error @ SubscribeError::Answer(StatusCode::UNAUTHORIZED)) => refused = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refused)
-}
-
-async fn subscribe_with(
-    door: &Door,
-    address: SocketAddr,
-    authorization: &HeaderValue,
-) -> Result<SseReader, SubscribeError> {
-    let mut request = upstream::get("/global/event", address, authorization);
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let answer = timeout(CONNECT_BOUND, upstream::send(address, request, &door.tracker)).await;
-    let response = answer.map_err(|_| SubscribeError::Timeout)?.map_err(SubscribeError::Upstream)?;
-    let content_type = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    if response.status() != StatusCode::OK
-        || !content_type.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
-    {
-        return Err(SubscribeError::Answer(response.status()));
-    }
-    let mut events = SseReader::with_limit(response.into_body().into_data_stream(), FRAME_BOUND);
-    let first = timeout(CONNECT_BOUND, events.next()).await.map_err(|_| SubscribeError::Timeout)?;
-    let first = first.ok_or(SubscribeError::Ended)?.map_err(SubscribeError::Stream)?;
-    keep(door, first.data);
-    Ok(events)
 }

@@ -78,12 +78,17 @@ where
     Ok(sender)
 }
 
-/// Sends a request without a body and gives the head of the answer with its streaming body.
-pub(crate) async fn send(
+/// Sends a request and gives the head of the answer with its streaming body.
+pub(crate) async fn send<B>(
     address: SocketAddr,
-    request: Request<Empty<Bytes>>,
+    request: Request<B>,
     tracker: &TaskTracker,
-) -> Result<Response<Incoming>, UpstreamError> {
+) -> Result<Response<Incoming>, UpstreamError>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let mut sender = connect(address, tracker).await?;
     sender.send_request(request).await.map_err(UpstreamError::Exchange)
 }

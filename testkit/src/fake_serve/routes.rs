@@ -37,6 +37,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/global/health", get(health))
         .route("/global/event", get(global_events))
         .route("/event", get(directory_events))
+        .route("/tui/publish", post(publish))
         .route("/doc", get(describe))
         .route("/file", get(nothing))
         .route("/session", get(list_sessions).post(create_session))
@@ -177,6 +178,13 @@ async fn global_events(State(shared): Fake) -> Subscription {
 async fn directory_events(State(shared): Fake, Here(directory): Here) -> Subscription {
     let fault = shared.stream_fault();
     Subscription::open(shared, Scope::Directory(directory), fault)
+}
+
+/// Says what is asked for, in the directory's stream.
+async fn publish(State(shared): Fake, Here(directory): Here, Json(event): Json<Value>) -> Json<bool> {
+    let kind = event["type"].as_str().unwrap_or_default();
+    shared.world().publish_in(Some(directory), kind, event["properties"].clone(), now());
+    Json(true)
 }
 
 async fn create_session(

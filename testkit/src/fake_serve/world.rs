@@ -130,6 +130,14 @@ impl World {
         }
     }
 
+    /// Sends an event of a directory, of no session and not kept.
+    pub(super) fn publish_in(&mut self, directory: Option<String>, kind: &str, properties: Value, now: i64) {
+        let mut payload = json!({ "id": self.ids.next("evt", now), "type": kind });
+        payload["properties"] = properties;
+        let event = Outgoing { directory, payload, sync: None };
+        let _ = self.feed.send(Signal::Event(std::sync::Arc::new(event)));
+    }
+
     pub(super) fn create(&mut self, directory: &str, body: &Value, now: i64) -> Value {
         let id = self.ids.session(now);
         let info = shapes::session(&id, self.sessions.len(), directory, &self.version, body, now);

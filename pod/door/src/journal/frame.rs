@@ -13,7 +13,7 @@ use super::{
     cumulative::{News, Subject},
     origin::{Origin, Origins, SERVER_LEVEL},
 };
-use crate::turns::Seen;
+use crate::{subscription::ECHO_DIRECTORY, turns::Seen};
 
 /// Kinds that belong to one connection or repeat others, and are not kept.
 const NOT_KEPT: [&str; 3] = ["server.connected", "server.heartbeat", "sync"];
@@ -110,13 +110,13 @@ struct Payload<'a> {
 }
 
 impl Frame {
-    /// Looks at a frame; `None` for one that is not kept.
+    /// Looks at a frame; `None` for one that is not kept, as none of the door's own directory is.
     pub(crate) fn parse(text: String) -> Result<Option<Self>, serde_json::Error> {
         let text = on_one_line(text);
         let Envelope { directory, payload } = serde_json::from_str(&text)?;
         let payload = payload.get();
         let Payload { kind, properties } = serde_json::from_str(payload)?;
-        if NOT_KEPT.contains(&&*kind) {
+        if NOT_KEPT.contains(&&*kind) || directory.as_deref() == Some(ECHO_DIRECTORY) {
             return Ok(None);
         }
         let news = properties.and_then(|properties| News::read(&kind, properties.get()));

@@ -1,8 +1,9 @@
 //! The door's event streams: ids, resuming, gaps, restarts, and subscribers that do not keep up.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use berth_serve::{ServePhase, ServeState};
+use futures_util::future;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -10,7 +11,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::rig::{PASSWORD, RunningDoor, Upstream, killed, within};
+use crate::rig::{PASSWORD, RunningDoor, Upstream, killed, until, within};
 
 /// A door with a journal of this size, ready before an upstream.
 async fn door_with(ring_bytes: usize) -> (RunningDoor, Upstream, watch::Sender<ServeState>) {
@@ -127,6 +128,47 @@ async fn heartbeats_have_no_id() {
             }
         }
     }
+    door.stop().await;
+}
+
+/// opencode begins to listen for a stream some time after it has said that it is connected.
+#[tokio::test]
+async fn nothing_passes_before_the_subscription_hears() {
+    let upstream = Upstream::start().await;
+    upstream.shared.deaf.store(true, Ordering::SeqCst);
+    let (_serve, receiver) = watch::channel(upstream.ready(1));
+    let door = RunningDoor::start(receiver, |_| {}).await;
+    let mut live = door.events("/global/event", None).await;
+    upstream.subscribed(1).await;
+    let asked_early = door.get("/doc").send();
+    let hears = async {
+        let asked = upstream.shared.echoes.load(Ordering::SeqCst);
+        until("more requests for an echo", || upstream.shared.echoes.load(Ordering::SeqCst) > asked + 4)
+            .await;
+        assert_eq!(upstream.shared.documents.load(Ordering::SeqCst), 0, "the request waits");
+        upstream.shared.deaf.store(false, Ordering::SeqCst);
+    };
+    let (answer, ()) = within("an answer", future::join(asked_early, hears)).await;
+    assert_eq!(answer.unwrap().status(), 200);
+    upstream.event(None, "heard", &json!({}));
+    let told = [live.kind().await.1, live.kind().await.1];
+    assert_eq!(told, ["berth.serve.started", "heard"], "echoes are the door's own");
+    door.stop().await;
+}
+
+/// What others cause proves as much, also where opencode says nothing on request.
+#[tokio::test]
+async fn whatever_is_heard_first_opens_the_passage_and_is_kept() {
+    let upstream = Upstream::start().await;
+    upstream.shared.deaf.store(true, Ordering::SeqCst);
+    let (_serve, receiver) = watch::channel(upstream.ready(1));
+    let door = RunningDoor::start(receiver, |_| {}).await;
+    let mut live = door.events("/global/event", None).await;
+    upstream.subscribed(1).await;
+    upstream.event(None, "heard", &json!({}));
+    door.ready().await;
+    let told = [live.kind().await.1, live.kind().await.1];
+    assert_eq!(told, ["berth.serve.started", "heard"]);
     door.stop().await;
 }
 

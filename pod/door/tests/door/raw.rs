@@ -120,6 +120,9 @@ pub(crate) async fn read_head(socket: &mut TcpStream) -> String {
 
 /// What the door itself asks about what runs, at times of its own: no session works here.
 fn answer_to_the_door(head: &str) -> Option<&'static str> {
+    if head.starts_with("POST /tui/publish?") {
+        return Some("true");
+    }
     let asks = |path: &str| head.starts_with(&format!("GET {path}?"));
     if asks("/experimental/session") {
         return Some("[]");
@@ -129,8 +132,9 @@ fn answer_to_the_door(head: &str) -> Option<&'static str> {
 
 async fn serve_events(mut socket: TcpStream) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-    let first = "data: {\"payload\":{\"type\":\"server.connected\",\"properties\":{}}}\n\n";
-    if socket.write_all(format!("{head}{first}").as_bytes()).await.is_ok() {
+    let frame = |kind| format!("data: {{\"payload\":{{\"type\":\"{kind}\",\"properties\":{{}}}}}}\n\n");
+    let (first, heard) = (frame("server.connected"), frame("server.heartbeat"));
+    if socket.write_all(format!("{head}{first}{heard}").as_bytes()).await.is_ok() {
         let _ = socket.read_u8().await;
     }
 }

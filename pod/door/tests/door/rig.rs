@@ -1,17 +1,18 @@
 //! What the tests stand on: a running door, its clients, and an upstream that does what the test says.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use axum::{
     Json, Router,
     body::Body,
-    extract::{Request, State},
+    extract::{Query, Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{any, get, post},
@@ -193,6 +194,10 @@ pub(crate) struct Shared {
     events: broadcast::Sender<String>,
     /// Event streams are answered while this is true.
     pub(crate) subscribable: watch::Sender<bool>,
+    /// While this is true, what is said on request is lost, as it is at the beginning of opencode's streams.
+    pub(crate) deaf: AtomicBool,
+    /// Requests to say something.
+    pub(crate) echoes: AtomicUsize,
     /// Chunks that `/chunks` gives; an empty one breaks its connection.
     pub(crate) chunks: broadcast::Sender<Bytes>,
     /// Requests for the document.
@@ -217,6 +222,8 @@ impl Upstream {
         let shared = Arc::new(Shared {
             events: broadcast::Sender::new(4096),
             subscribable: watch::Sender::new(true),
+            deaf: AtomicBool::new(false),
+            echoes: AtomicUsize::new(0),
             chunks: broadcast::Sender::new(64),
             documents: AtomicUsize::new(0),
             open_chunks: AtomicUsize::new(0),
@@ -225,6 +232,7 @@ impl Upstream {
         });
         let router = Router::new()
             .route("/global/event", get(global_event))
+            .route("/tui/publish", post(publish))
             .route("/doc", get(document))
             .route("/echo", post(|body: Body| async { Response::new(body) }))
             .route("/head/{*rest}", any(head))
@@ -314,6 +322,22 @@ async fn global_event(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> 
         .chain(events)
         .map(|event| Ok::<_, std::io::Error>(format!("data: {event}\n\n")));
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response()
+}
+
+/// Says on every event stream what is asked for, in the directory that is named.
+async fn publish(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<HashMap<String, String>>,
+    Json(mut payload): Json<Value>,
+) -> Json<bool> {
+    shared.echoes.fetch_add(1, Ordering::SeqCst);
+    payload["id"] = "evt_0".into();
+    let event = json!({"directory": query["directory"], "project": "global", "payload": payload});
+    if !shared.deaf.load(Ordering::SeqCst) {
+        // Nobody subscribes yet, or no more.
+        let _ = shared.events.send(event.to_string());
+    }
+    Json(true)
 }
 
 fn is_internal(headers: &HeaderMap) -> bool {

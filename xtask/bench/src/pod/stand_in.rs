@@ -31,6 +31,12 @@ pub(crate) const DOWNLOAD: &str = "/bench/";
 /// A prompt is answered with a turn of one delta, at once.
 const PROMPT: &str = "/prompt_async";
 
+/// Something is said at once, as the door wants it before it lets requests pass.
+const PUBLISH: &str = "/tui/publish";
+
+/// What is said.
+const HEARD: &[u8] = b"data: {\"directory\":\"/.berth-door\",\"payload\":{\"type\":\"tui.prompt.append\",\"properties\":{}}}\n\n";
+
 /// Writes to a subscriber that wait at most.
 const QUEUE: usize = 256;
 
@@ -133,6 +139,8 @@ fn answer(connection: TcpStream, subscribers: &Subscribers) -> io::Result<()> {
             for event in turn(session) {
                 send(subscribers, &event);
             }
+        } else if path == PUBLISH {
+            send(subscribers, HEARD);
         }
         return json(&mut writer, "true");
     }
