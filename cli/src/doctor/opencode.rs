@@ -93,13 +93,14 @@ pub(super) fn read_config(config: &DoctorConfig) -> Vec<(PathBuf, Value)> {
     files(config).into_iter().filter_map(|path| Some((path.clone(), parse(&path).ok()??))).collect()
 }
 
-fn files(config: &DoctorConfig) -> Vec<PathBuf> {
+/// Where configuration files may be, in their order.
+pub(super) fn files(config: &DoctorConfig) -> Vec<PathBuf> {
     let places = [config.opencode_config.join("opencode"), config.directory.clone()];
     places.iter().flat_map(|place| CONFIG_FILES.iter().map(|name| place.join(name))).collect()
 }
 
 /// What is in a configuration file; `None` when there is none.
-fn parse(path: &Path) -> Result<Option<Value>, String> {
+pub(super) fn parse(path: &Path) -> Result<Option<Value>, String> {
     let text = match fs::metadata(path).map(|metadata| metadata.len()) {
         Ok(length) if length > CONFIG_MAX => return Err("it is too long".to_owned()),
         Ok(_) => fs::read_to_string(path).map_err(|error| error.to_string())?,

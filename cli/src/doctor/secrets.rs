@@ -6,11 +6,17 @@ use berth_testkit::fixture::Redactor;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::{DoctorConfig, files::sandboxes, opencode::read_config};
+use super::{
+    DoctorConfig,
+    files::sandboxes,
+    opencode::{files, parse, read_config},
+};
 use crate::args::PROVIDER_VARIABLES;
 
 /// Shorter values are in every other word, and protect nothing.
 const SECRET_MIN: usize = 5;
+/// Shorter values of a file that cannot be read are taken for words.
+const BROKEN_MIN: usize = 8;
 /// Longest file with secrets that is read, in bytes.
 const FILE_MAX: u64 = 4 * 1024 * 1024;
 /// Variables of providers that are no secrets.
@@ -38,8 +44,19 @@ pub(super) fn redactor(config: &DoctorConfig) -> Redactor {
     for (_, value) in read_config(config) {
         in_config(&value, &mut secrets);
     }
+    for text in files(config).iter().filter(|path| parse(path).is_err()).filter_map(|path| read(path)) {
+        in_broken(&text, &mut secrets);
+    }
+    assigned(&mut secrets);
     secrets.retain(|secret| secret.len() >= SECRET_MIN && !is_word(secret));
     Redactor::new(secrets.into_iter().map(SecretString::from).collect())
+}
+
+/// Of `--key=value` the value is secret on its own, too.
+fn assigned(secrets: &mut Vec<String>) {
+    let values = secrets.iter().filter(|secret| secret.starts_with('-'));
+    let values: Vec<_> = values.filter_map(|secret| Some(secret.split_once('=')?.1.to_owned())).collect();
+    secrets.extend(values);
 }
 
 /// Words that say what a secret is for, and are none.
@@ -84,6 +101,21 @@ fn in_config(value: &Value, found: &mut Vec<String>) {
                 in_config(item, found);
             }
         }
+    }
+}
+
+/// What may be secret in a configuration that cannot be read as one: whatever is between quotes and names nothing.
+/// Quotes that are missing make values of what is between values, so both readings count.
+fn in_broken(text: &str, found: &mut Vec<String>) {
+    for line in text.lines() {
+        let pieces: Vec<&str> = line.split('"').collect();
+        let values = pieces.iter().enumerate().skip(1).filter(|(index, _)| {
+            let after = pieces.get(index + 1).map_or("", |after| after.trim_start());
+            !after.starts_with(':')
+        });
+        let trimmed =
+            values.map(|(_, piece)| piece.trim_matches(|letter: char| " \t,:[]{}".contains(letter)));
+        found.extend(trimmed.filter(|value| value.len() >= BROKEN_MIN).map(ToOwned::to_owned));
     }
 }
 
@@ -182,6 +214,22 @@ mod tests {
         in_config(&config, &mut found);
         found.sort();
         assert_eq!(found, ["--key=two-secret", "five-secret", "four-secret", "one-secret", "three-secret"]);
+    }
+
+    #[test]
+    fn a_broken_configuration_tells_its_secrets() {
+        let text = r#"{
+            "provider": { "anthropic": { "options": { "apiKey": "one-secret", } },
+            "mcp": { "x": { "environment": { "PLAIN": two-secret" }, "headers": { "X": "three-secret }
+            "y": ["--key=four-secret" "five-secret"]"#;
+        let mut found = Vec::new();
+        in_broken(text, &mut found);
+        assigned(&mut found);
+        let redactor = Redactor::new(found.into_iter().map(SecretString::from).collect());
+        for secret in ["one-secret", "two-secret", "three-secret", "four-secret", "five-secret"] {
+            assert!(!redactor.text(&format!("opencode says {secret}.")).contains(secret), "{secret}");
+        }
+        assert_eq!(redactor.text("provider anthropic"), "provider anthropic");
     }
 
     #[test]
