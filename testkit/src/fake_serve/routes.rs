@@ -296,6 +296,9 @@ async fn prompt(State(shared): Fake, Path(id): Path<String>, body: Bytes) -> Res
         Fault::Answer(fault) => Some(fault),
         _ => None,
     });
+    if matches!(spoiled, Some(AnswerFault::Unauthorized(_))) {
+        return Ok(unauthorized());
+    }
     begin(&shared, &id, queued);
     let answer = StatusCode::NO_CONTENT.into_response();
     Ok(match spoiled {
