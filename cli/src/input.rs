@@ -11,7 +11,7 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
-/// Longest line that is read, in bytes; as much as the server takes for a prompt.
+/// Longest line that is read, in bytes.
 const LINE_LIMIT: u64 = 1024 * 1024;
 /// How long it takes until a read that nobody waits for any more is noticed, in milliseconds.
 const ABANDON_MS: u8 = 100;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::text::clean;
 
-/// Longest prompt, in bytes; as much as the server takes.
+/// Longest prompt that is typed, in bytes. The server takes 24 MiB with files; more text than this belongs in one.
 const LIMIT: usize = 1024 * 1024;
 
 /// Nobody listens to changes: there is no undo.

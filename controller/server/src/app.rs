@@ -219,13 +219,13 @@ impl App {
         let sandbox = self.find_sandbox(namespace, name)?;
         let size = page_size(filter.limit)?;
         let query = SessionQuery {
+            directory: filter.directory.map(|directory| sandbox.real(&directory)),
             sandbox: SandboxKey { namespace: sandbox.namespace, name: sandbox.name },
             before: filter.cursor.as_deref().map(Cursor::session).transpose()?,
             limit: one_more(size),
-            title: filter.title.filter(|title| !title.is_empty()),
+            title: filter.title.map(checked_search).transpose()?.filter(|title| !title.is_empty()),
             state: filter.state,
             updated_after: filter.updated_after,
-            directory: filter.directory,
         };
         let sessions = self.store.list_sessions(&query).await?;
         Ok(page(sessions, size, |session| Cursor::Session(session.id)))
@@ -243,6 +243,14 @@ impl App {
     pub(crate) async fn delete_session(&self, id: Uuid) -> Result<(), AppError> {
         if self.store.request_delete(id).await? { Ok(()) } else { Err(no_session(id)) }
     }
+}
+
+fn checked_search(title: String) -> Result<String, AppError> {
+    if title.chars().count() > TITLE_MAX {
+        let reason = format!("must be at most {TITLE_MAX} characters: no title is longer");
+        return Err(AppError::InvalidParameter { name: "title", reason });
+    }
+    Ok(title)
 }
 
 fn checked_title(title: &str) -> Result<String, AppError> {

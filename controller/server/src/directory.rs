@@ -20,6 +20,17 @@ pub struct SandboxAddress {
     pub door_password: SecretString,
 }
 
+impl SandboxAddress {
+    /// A directory of the sandbox by its own name, when it is named through one of the aliases.
+    pub fn real(&self, directory: &str) -> String {
+        let beneath = |alias: &String| {
+            let rest = directory.strip_prefix(alias.trim_end_matches('/'))?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| format!("{}{rest}", self.directory))
+        };
+        self.aliases.iter().find_map(beneath).unwrap_or_else(|| directory.to_owned())
+    }
+}
+
 /// Finds sandboxes. Answers come from memory: callers ask on every request.
 pub trait SandboxDirectory: Send + Sync + 'static {
     /// All sandboxes, ordered by namespace and name.
@@ -40,5 +51,32 @@ impl SandboxDirectory for StaticDirectory {
 
     fn find(&self, namespace: &str, name: &str) -> Option<SandboxAddress> {
         self.0.iter().find(|sandbox| sandbox.namespace == namespace && sandbox.name == name).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_name() {
+        let sandbox = SandboxAddress {
+            namespace: "local".to_owned(),
+            name: "shop".to_owned(),
+            directory: "/srv/shop".to_owned(),
+            aliases: vec!["/home/ada/shop".to_owned(), "/s/".to_owned()],
+            door_url: String::new(),
+            door_password: "".into(),
+        };
+        for (named, real) in [
+            ("/home/ada/shop", "/srv/shop"),
+            ("/home/ada/shop/api", "/srv/shop/api"),
+            ("/s", "/srv/shop"),
+            ("/s/api", "/srv/shop/api"),
+            ("/home/ada/shopping", "/home/ada/shopping"),
+            ("/srv/shop", "/srv/shop"),
+        ] {
+            assert_eq!(sandbox.real(named), real);
+        }
     }
 }

@@ -104,6 +104,7 @@ async fn bad_parameters_are_named() {
     for path in [
         format!("{list}?limit=0"),
         format!("{list}?limit=201"),
+        format!("{list}?title={}", "x".repeat(201)),
         format!("{list}?limit=x"),
         format!("{list}?limit=-1"),
         format!("{list}?cursor=nonsense"),
