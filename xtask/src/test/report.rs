@@ -76,13 +76,23 @@ impl Report {
         }
         let mut lines = vec!["| test | seeds | counts |".to_owned(), "|---|---|---|".to_owned()];
         lines.extend(self.measurements.iter().map(|m| {
-            let seeds: Vec<String> = m.seeds.iter().map(u64::to_string).collect();
             let counts: Vec<String> =
                 m.counts.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            format!("| `{}` | {} | {} |", m.test, seeds.join(" "), counts.join(", "))
+            format!("| `{}` | {} | {} |", m.test, ranges(&m.seeds), counts.join(", "))
         }));
         lines
     }
+}
+
+/// Seeds in words: those that follow one another as `first-last`.
+fn ranges(seeds: &[u64]) -> String {
+    let follows = |pair: &u64, next: &u64| pair.checked_add(1) == Some(*next);
+    let words = seeds.chunk_by(follows).filter_map(|run| match run {
+        [] => None,
+        [one] => Some(one.to_string()),
+        [first, .., last] => Some(format!("{first}-{last}")),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Appends a section with its lines, or says that there are none.
@@ -99,7 +109,7 @@ mod tests {
     #[test]
     fn a_report_has_result_failures_findings_and_measurements() {
         let lines = concat!(
-            r#"{"test":"cut","seeds":[1,2],"counts":{"cuts":100,"elapsed_ms":12.5},"findings":["slow at seed 2"]}"#,
+            r#"{"test":"cut","seeds":[1,2,3,7,9,10],"counts":{"cuts":100,"elapsed_ms":12.5},"findings":["slow at seed 2"]}"#,
             "\n\n",
             r#"{"test":"plain"}"#,
             "\n"
@@ -121,7 +131,7 @@ mod tests {
              ## Failures\n\n- turn::cancel\n\n\
              ## Findings\n\n- `cut`: slow at seed 2\n\n\
              ## Measurements\n\n| test | seeds | counts |\n|---|---|---|\n\
-             | `cut` | 1 2 | cuts 100, elapsed_ms 12.5 |\n| `plain` |  |  |\n"
+             | `cut` | 1-3 7 9-10 | cuts 100, elapsed_ms 12.5 |\n| `plain` |  |  |\n"
         );
     }
 
