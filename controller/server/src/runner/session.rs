@@ -295,7 +295,13 @@ impl Session {
     /// When something can be done that could not be done before; nothing while that depends on others.
     pub(super) fn due(&self) -> Option<Instant> {
         let waits = self.work.deleted || self.work.queued.is_some();
-        self.not_before.filter(|_| waits && self.is_quiet())
+        self.not_before.filter(|_| waits && self.is_quiet()).or_else(|| self.abort_due())
+    }
+
+    /// When an abort that did not arrive may leave again.
+    fn abort_due(&self) -> Option<Instant> {
+        let (turn, translator) = (self.turn()?, self.translator.as_ref()?);
+        turn.abort_not_before.filter(|_| translator.abort_due() && !turn.aborting && self.root().is_some())
     }
 
     /// An ask's deadline has passed, and nobody has settled it.

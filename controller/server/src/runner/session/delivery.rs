@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     super::calls::{CallResult, Look, Request, is_refusal, reason_of},
-    Moment, Output, Session, Stage, Standing, error,
+    Moment, Output, Session, Stage, Standing, backoff, error,
     running::Doubt,
 };
 use crate::http::error_chain;
@@ -16,6 +16,8 @@ use crate::http::error_chain;
 /// How long a prompt that is not wanted any more is looked for before it counts as never taken. In a directory that
 /// is not booted, opencode 1.18.33 lists a prompt up to 1.7 s after it took it, and 13.5 s with 20 such directories.
 const UNSENT: Duration = Duration::from_secs(15);
+/// Twice the longest pause between two tries to abort a turn.
+const ABORT_PAUSE: Duration = Duration::from_secs(8);
 
 impl Session {
     /// Hands the running turn's prompt over.
@@ -183,7 +185,10 @@ impl Session {
                 self.record(translations, at, out);
             }
             Err(error) => {
-                tracing::warn!(session_id = %self.id, error = error_chain(&error), "abort did not arrive; it is tried again");
+                turn.abort_failures = turn.abort_failures.saturating_add(1);
+                turn.abort_not_before = Some(at.now + backoff(turn.abort_failures, ABORT_PAUSE) / 2);
+                let (attempt, error) = (turn.abort_failures, error_chain(&error));
+                tracing::warn!(session_id = %self.id, attempt, error, "abort did not arrive; it is tried again");
                 translator.abort_failed();
             }
         }

@@ -25,6 +25,9 @@ pub(super) struct Running {
     pub(super) delivery: Delivery,
     /// An abort is on its way.
     pub(super) aborting: bool,
+    /// Aborts that did not arrive, and when the next one may leave.
+    pub(super) abort_failures: u32,
+    pub(super) abort_not_before: Option<Instant>,
     /// Since when it is to end.
     pub(super) unwanted_since: Option<Instant>,
     pub(super) watchdog: Watchdog,
@@ -66,6 +69,8 @@ impl Running {
             message_id,
             delivery: Delivery::default(),
             aborting: false,
+            abort_failures: 0,
+            abort_not_before: None,
             unwanted_since: None,
             ends: Ends::default(),
             watchdog: Watchdog::new(limits, turn.active, now),

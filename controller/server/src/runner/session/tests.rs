@@ -345,12 +345,9 @@ fn a_cancel_ends_a_turn_wherever_it_stands() {
         ),
         ("begun", Bench::started().cancelled(), &["abort"], "running"),
         ("asked for again", Bench::started().cancelled().cancelled(), &[], "running"),
-        (
-            "the abort did not arrive",
-            Bench::started().cancelled().done(CallResult::Aborted(Err(late()))),
-            &["abort"],
-            "running",
-        ),
+        ("the abort did not arrive", Bench::unaborted(), &[], "running"),
+        ("whatever happens meanwhile", Bench::unaborted().step(Input::Alive), &[], "running"),
+        ("a moment later", Bench::unaborted().tick_after(Duration::from_millis(500)), &["abort"], "running"),
         (
             "it had its effect, but is not answered",
             Bench::answering().cancelled().hear(&abort()).hear(&status("idle")),
@@ -378,6 +375,20 @@ fn a_cancel_ends_a_turn_wherever_it_stands() {
             "rest",
         ),
     ]);
+}
+
+#[test]
+fn an_abort_that_does_not_arrive_is_sent_less_and_less_often() {
+    let (mut bench, mut pauses) = (Bench::unaborted(), Vec::new());
+    for _ in 0..6 {
+        let pause = bench.session.due().expect("it is tried again") - bench.at.now;
+        pauses.push(pause.as_millis());
+        bench = bench.tick_after(pause);
+        assert_eq!(bench.did, ["abort"]);
+        assert_eq!(bench.session.due(), None, "it is on its way");
+        bench = bench.done(CallResult::Aborted(Err(late())));
+    }
+    assert_eq!(pauses, [500, 1000, 2000, 4000, 4000, 4000]);
 }
 
 #[test]

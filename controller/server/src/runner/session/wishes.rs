@@ -30,7 +30,7 @@ impl Session {
     /// Does what can be done now.
     pub(super) fn settle(&mut self, at: &Moment, out: &mut Vec<Output>) {
         self.not_before = self.not_before.filter(|moment| *moment > at.now);
-        self.pass_cancel(out);
+        self.pass_cancel(at, out);
         self.deliver_answers(out);
         self.start_next(at, out);
         self.delete_if_asked(out);
@@ -62,8 +62,8 @@ impl Session {
     }
 
     /// Tells the translator that the turn is to end, and aborts it where that can work: before opencode has begun, an
-    /// abort is lost, so it waits.
-    fn pass_cancel(&mut self, out: &mut Vec<Output>) {
+    /// abort is lost, so it waits, and after one that did not arrive it waits too.
+    fn pass_cancel(&mut self, at: &Moment, out: &mut Vec<Output>) {
         let (Stage::Running(turn), Some(translator)) = (&mut self.stage, &mut self.translator) else {
             return;
         };
@@ -72,7 +72,8 @@ impl Session {
             self.changed |= !translator.abort_wanted();
             translator.request_cancel();
         }
-        if !translator.abort_due() || turn.aborting || self.work.opencode_session_id.is_none() {
+        let pauses = turn.abort_not_before.is_some_and(|moment| moment > at.now);
+        if !translator.abort_due() || turn.aborting || pauses || self.work.opencode_session_id.is_none() {
             return;
         }
         translator.abort_sent();

@@ -279,6 +279,11 @@ impl Bench {
         self.rows(|work| work.running.as_mut().expect("it runs").cancel_requested = true)
     }
 
+    /// It is to end, but the first abort did not arrive.
+    pub(super) fn unaborted() -> Self {
+        Self::started().cancelled().done(CallResult::Aborted(Err(late())))
+    }
+
     pub(super) fn finished() -> Self {
         let done = answer(json!({ "created": 2, "completed": 3 }), &json!({ "finish": "stop" }));
         Self::answering().hear(&step_finish()).hear(&done).hear(&status("idle"))
