@@ -33,6 +33,9 @@ pub struct Limits {
     pub watchdog: WatchdogLimits,
     /// How long a queued prompt waits for a sandbox that cannot be reached, or whose opencode does not come up.
     pub unreachable: Duration,
+    /// How long a prompt waits while the gate of its sandbox is closed. A gate opens after an hour unless its holder
+    /// prolongs that.
+    pub gated: Duration,
     /// Longest time for one call of opencode. The first one in a directory boots it, which takes up to 13.5 s with 20 such
     /// directories at once (measured on opencode 1.18.33).
     pub call: Duration,
@@ -64,6 +67,7 @@ impl Default for Limits {
             queue: 32,
             watchdog: WatchdogLimits::default(),
             unreachable: Duration::from_mins(2),
+            gated: Duration::from_hours(2),
             call: Duration::from_mins(1),
             stop: Duration::from_mins(1),
             ask: Duration::from_mins(15),

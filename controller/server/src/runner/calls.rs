@@ -165,6 +165,11 @@ impl PrepareError {
         }
     }
 
+    /// Whether the sandbox's gate is closed: that passes, and is no fault of the sandbox.
+    pub(super) fn is_gated(&self) -> bool {
+        matches!(self, Self::Client(ClientError::Gated(_)))
+    }
+
     pub(super) fn reason(&self) -> TurnErrorReason {
         match self {
             Self::Client(error) => match reason_of(error) {

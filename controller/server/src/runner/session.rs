@@ -146,7 +146,10 @@ enum Standing {
 #[derive(Debug)]
 struct Blocked {
     turn: Uuid,
+    /// Since when, or when the gate was last seen closed.
     since: Instant,
+    /// Since when the gate is closed.
+    gated_since: Option<Instant>,
     /// What stood in the way last, once that is known.
     why: Option<Obstacle>,
 }
@@ -386,4 +389,9 @@ fn error(reason: TurnErrorReason, message: impl Into<String>) -> TurnError {
 /// Twice as long after each failure, from a second to `longest`.
 fn backoff(failures: u32, longest: Duration) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(20)).min(longest)
+}
+
+/// Whether what is so since `since`, or from now on, is not so for `limit` yet.
+fn is_within(limit: Duration, since: &mut Option<Instant>, at: &Moment) -> bool {
+    at.now.saturating_duration_since(*since.get_or_insert(at.now)) < limit
 }

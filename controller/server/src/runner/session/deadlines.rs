@@ -78,8 +78,8 @@ impl Session {
         }
     }
 
-    /// A prompt that cannot be sent fails after a while: soon where the sandbox is away, and after as long as a turn may
-    /// take where somebody else's turn runs in the session.
+    /// A prompt that cannot be sent fails after a while: soon where the sandbox is away, after as long as a turn may take
+    /// where somebody else's turn runs in the session, and late where the gate is closed.
     fn check_blocked(&mut self, at: &Moment, out: &mut Vec<Output>) {
         let queued = self.work.queued.as_ref().map(|turn| turn.id);
         let Some(blocked) = self.blocked.as_ref().filter(|blocked| Some(blocked.turn) == queued) else {
@@ -101,7 +101,8 @@ impl Session {
             TurnErrorReason::SessionBusy => "wait for its end or abort it",
             _ => "see the sandbox's state",
         };
-        let seconds = limit.as_secs();
+        let since = blocked.gated_since.unwrap_or(blocked.since);
+        let seconds = at.now.saturating_duration_since(since).as_secs();
         let message = format!("{}; gave up after {seconds} s: {advice}, then send again", why.message);
         self.end_blocked(TurnOutcome::failed(why.reason, message), out);
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     super::calls::{CallResult, Look, Request, is_refusal, reason_of},
-    Moment, Output, Session, Stage, Standing, backoff, error,
+    Moment, Output, Session, Stage, Standing, backoff, error, is_within,
     running::Doubt,
 };
 use crate::http::error_chain;
@@ -96,20 +96,24 @@ impl Session {
 
     /// A prompt was handed over, or not.
     fn take_posted(&mut self, result: &Result<(), ClientError>, at: &Moment, out: &mut Vec<Output>) {
-        let (phase, start) = (self.phase(), self.limits.watchdog.start);
+        let (phase, start, gated) = (self.phase(), self.limits.watchdog.start, self.limits.gated);
         let Stage::Running(turn) = &mut self.stage else { return };
         let delivery = &mut turn.delivery;
         delivery.calling = false;
         let Err(failure) = result else {
-            delivery.by = None;
+            (delivery.by, delivery.gated_since) = (None, None);
             turn.watchdog.prompted(at.now);
             return;
         };
-        // A gate may hold it for an hour: that is no fault of the sandbox.
+        // A gate may hold it for an hour: that is no fault of the sandbox, which has all its time again.
         if matches!(failure, ClientError::Gated(_)) {
+            if is_within(gated, &mut delivery.gated_since, at) {
+                delivery.by = None;
+            }
             delivery.doubt.get_or_insert(Doubt::SameBoot);
             return;
         }
+        delivery.gated_since = None;
         let by = *delivery.by.get_or_insert(at.now + start);
         if phase != TurnPhase::Admitted {
             return;

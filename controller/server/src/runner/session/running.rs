@@ -49,6 +49,8 @@ pub(super) struct Delivery {
     pub(super) late: Option<TurnError>,
     /// When a prompt that may not have arrived must have; none while nothing speaks against its arrival.
     pub(super) by: Option<Instant>,
+    /// Since when the gate keeps it out.
+    pub(super) gated_since: Option<Instant>,
 }
 
 /// Why a prompt may have to be sent again.

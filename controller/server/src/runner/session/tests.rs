@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::bench::{
-    Bench, FIRST, SECOND, abort, event, gated, late, prepared, prompt_stored, refused, status, turn,
+    Bench, FIRST, SECOND, abort, event, late, prepared, prompt_stored, refused, status, turn,
     unprepared,
 };
 use super::{Input, Running};
@@ -114,6 +114,19 @@ fn what_keeps_a_turn_from_being_started_has_its_reason() {
             &["Failed SandboxUnavailable", "reread"],
             "rest",
         ),
+        ("the gate is closed for an hour", Bench::preparing().kept_out(60), &["prepare"], "preparing"),
+        (
+            "the sandbox goes away with its gate closed",
+            Bench::preparing().kept_out(60).done(unprepared(late())).tick_after(Duration::from_mins(2)),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
+        (
+            "the gate stays closed",
+            Bench::preparing().kept_out(123),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
         ("somebody else's turn runs", busy(), &[], "rest"),
         ("it is waited for", busy().tick_after(Duration::from_mins(2)), &["prepare"], "preparing"),
         (
@@ -184,11 +197,27 @@ fn a_prompt_is_handed_over_once_and_again_only_where_nothing_was_begun() {
             &[],
             "running",
         ),
+        ("the gate is closed for an hour", Bench::posting().gated(60), &["look"], "running"),
         (
-            "the gate is closed for an hour",
-            posted(gated()).wait(Duration::from_mins(1)).step(Input::Tick),
-            &["look"],
+            "it opens",
+            Bench::posting().gated(60).done(CallResult::Looked(Ok(Look::Nothing))),
+            &["post"],
             "running",
+        ),
+        (
+            "the gate stays closed",
+            Bench::posting().gated(123),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
+        ),
+        (
+            "the sandbox goes away with its gate closed",
+            Bench::posting()
+                .gated(60)
+                .done(CallResult::Looked(Err(late())))
+                .tick_after(Duration::from_mins(2)),
+            &["Failed SandboxUnavailable", "reread"],
+            "rest",
         ),
         (
             "it does not get through",

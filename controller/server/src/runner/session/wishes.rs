@@ -12,7 +12,8 @@ use super::{
         asks::Settlement,
         calls::{PrepareError, Request},
     },
-    Beginning, Blocked, Moment, Obstacle, Output, Running, Session, Stage, Standing, backoff, error, stored,
+    Beginning, Blocked, Moment, Obstacle, Output, Running, Session, Stage, Standing, backoff, error,
+    is_within, stored,
 };
 use crate::{
     http::error_chain,
@@ -118,7 +119,7 @@ impl Session {
     pub(super) fn block(&mut self, at: &Moment) -> Option<&mut Blocked> {
         let turn = self.work.queued.as_ref()?.id;
         if self.blocked.as_ref().is_none_or(|blocked| blocked.turn != turn) {
-            self.blocked = Some(Blocked { turn, since: at.now, why: None });
+            self.blocked = Some(Blocked { turn, since: at.now, gated_since: None, why: None });
         }
         self.blocked.as_mut()
     }
@@ -165,8 +166,14 @@ impl Session {
         let why = Obstacle { reason: error.reason(), message: error_chain(error) };
         if error.is_transient() {
             self.not_before = Some(at.now + PAUSE);
+            let limit = self.limits.gated;
             if let Some(blocked) = self.block(at) {
                 blocked.why = Some(why);
+                if !error.is_gated() {
+                    blocked.gated_since = None;
+                } else if is_within(limit, &mut blocked.gated_since, at) {
+                    blocked.since = at.now;
+                }
             }
             return;
         }

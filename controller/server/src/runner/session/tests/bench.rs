@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::super::{Input, Moment, Output, Session, Stage};
 use crate::{
     config::Limits,
-    runner::calls::{CallResult, PrepareError, Request},
+    runner::calls::{CallResult, Look, PrepareError, Request},
     store::{Change, OpenTurn, SessionWork, TurnOptions},
 };
 
@@ -277,6 +277,30 @@ impl Bench {
 
     pub(super) fn cancelled(self) -> Self {
         self.rows(|work| work.running.as_mut().expect("it runs").cancel_requested = true)
+    }
+
+    /// The prompt is handed over once a minute, for so many, while the gate is closed; what came of the last one is
+    /// looked up.
+    pub(super) fn gated(self, minutes: u32) -> Self {
+        let minute = Duration::from_mins(1);
+        let refused = || CallResult::Posted(Err(gated()));
+        (1..minutes).fold(self.done(refused()).tick_after(minute), |bench, _| {
+            if bench.did != ["look"] {
+                return bench;
+            }
+            bench.done(CallResult::Looked(Ok(Look::Nothing))).done(refused()).tick_after(minute)
+        })
+    }
+
+    /// opencode is looked at once a minute, for so many, while the gate is closed.
+    pub(super) fn kept_out(self, minutes: u32) -> Self {
+        let minute = Duration::from_mins(1);
+        (0..minutes).fold(self, |bench, _| {
+            if bench.did != ["prepare"] {
+                return bench;
+            }
+            bench.done(unprepared(gated())).tick_after(minute)
+        })
     }
 
     /// It is to end, but the first abort did not arrive.
