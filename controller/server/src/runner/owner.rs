@@ -85,6 +85,10 @@ pub(super) struct Owner {
     sizes: BTreeMap<String, BTreeMap<ModelReference, u64>>,
     /// The rows must be read again.
     reread: bool,
+    /// No state is read before this moment.
+    reads_not_before: Option<Instant>,
+    /// Ends the waits of the loop.
+    shutdown: CancellationToken,
     /// Something was to do at this moment.
     busy_at: Instant,
 }
@@ -118,12 +122,15 @@ impl Owner {
             calls: JoinSet::new(),
             sizes: BTreeMap::new(),
             reread: false,
+            reads_not_before: None,
+            shutdown: CancellationToken::new(),
             busy_at: Instant::now(),
         })
     }
 
     /// Runs until nothing was to do for the linger time, or until `shutdown`.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), OwnerError> {
+        self.shutdown = shutdown.clone();
         let mut work = self.store.watch_work(&self.key);
         self.read_wishes().await?;
         let (sender, mut events) = mpsc::channel(link::CHANNEL);

@@ -44,6 +44,9 @@ use asking::Asking;
 use running::Running;
 pub(super) use running::content_of;
 
+/// Longest pause between two tries to read a session's state.
+const READ_PAUSE: Duration = Duration::from_secs(30);
+
 /// When something happens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
@@ -185,8 +188,10 @@ pub(super) struct Session {
     blocked: Option<Blocked>,
     /// State must be read again: events may have been missed.
     reconcile: bool,
-    /// When state was last read.
+    /// When state was last read, or could not be.
     reconciled_at: Option<Instant>,
+    /// How often it could not be read since it was.
+    read_failures: u32,
     /// Tries to delete it that failed.
     delete_failures: u32,
     /// Since when there is nothing to do.
@@ -217,6 +222,7 @@ impl Session {
             not_before: None,
             blocked: None,
             reconciled_at: None,
+            read_failures: 0,
             delete_failures: 0,
             done_since: None,
             asking: Asking::new(&work.asks),
@@ -235,6 +241,7 @@ impl Session {
             Input::Gap => self.note_gap(),
             Input::Open { booted } => {
                 if booted {
+                    self.read_failures = 0;
                     self.note_booted(at);
                 }
                 self.look_if_in_doubt(at, &mut out);
@@ -285,9 +292,15 @@ impl Session {
         self.translator.as_ref().and_then(stored)
     }
 
-    /// State must be read, back to the running turn's prompt. It stays wanted until it is there.
-    pub(super) fn wants_snapshot(&self) -> bool {
-        self.reconcile && self.turn().is_some() && self.root().is_some()
+    /// State must be read, back to the running turn's prompt. It stays wanted until it is there; what cannot be read is
+    /// tried again less and less often.
+    pub(super) fn wants_snapshot(&self, now: Instant) -> bool {
+        let pause = match self.read_failures {
+            0 => Duration::ZERO,
+            failures => backoff(failures, READ_PAUSE),
+        };
+        let rested = self.reconciled_at.is_none_or(|at| now.saturating_duration_since(at) >= pause);
+        self.reconcile && rested && self.turn().is_some() && self.root().is_some()
     }
 
     /// The message id of the running turn's prompt.

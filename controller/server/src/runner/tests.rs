@@ -427,6 +427,23 @@ async fn a_gap_that_was_open_at_a_restart_is_closed() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_told_to_stop_does_not_wait_for_state_that_is_being_read() {
+    let mut rig = Rig::started(limits()).await;
+    let session = rig.session().await;
+    rig.begin(session, 1).await;
+    rig.wait_for_kind(session, "turn_started").await;
+    let held = rig.door.hold("GET /message");
+    let looks = rig.door.seen("GET /message").len();
+    rig.door
+        .emit(&json!({ "type": "berth.resync", "properties": { "reason": "upstream_gap", "oldest": null } }));
+    rig.door.wait_for("GET /message", looks + 1).await;
+    let since = std::time::Instant::now();
+    rig.stop().await;
+    assert!(since.elapsed() < Duration::from_secs(8), "the read's own bound is 10 s: {:?}", since.elapsed());
+    drop(held);
+}
+
+#[tokio::test]
 async fn a_panic_ends_the_owner_and_not_its_runner() {
     let panics = async { panic!("a defect") };
     assert!(matches!(unless_panicked::<()>(panics).await, Err(OwnerError::Panicked)));

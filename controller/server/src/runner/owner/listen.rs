@@ -1,6 +1,7 @@
 //! What the link tells, handed on to the sandbox's state and the sessions, and the reading of state after a gap.
 
 use berth_opencode::{Event, GlobalEvent, Snapshot};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
@@ -101,24 +102,44 @@ impl Owner {
     }
 
     /// Asks the door which run of opencode it serves where that is not sure, then reads each session's state. Inline, so
-    /// that no event is applied in between. What fails is tried again at the next tick.
+    /// that no event is applied in between. What fails is tried again at a later tick.
     pub(super) async fn read_again(&mut self) -> Result<(), OwnerError> {
+        if self.reads_pause() {
+            return Ok(());
+        }
         if self.sandbox.is_unsure() && !self.sessions.is_empty() {
-            match calls::bounded(self.client.door_state()).await {
-                Ok(state) => Box::pin(self.tell(&SandboxInput::State(&state))).await?,
-                Err(error) => {
+            let since = Instant::now();
+            let read = calls::bounded(self.client.door_state());
+            match self.shutdown.run_until_cancelled(read).await {
+                Some(Ok(state)) => Box::pin(self.tell(&SandboxInput::State(&state))).await?,
+                Some(Err(error)) => {
+                    self.pause_reads(since);
                     tracing::debug!(error = error_chain(&error), "door state could not be read");
                     return Ok(());
                 }
+                None => return Ok(()),
             }
         }
         self.read_states().await
     }
 
+    /// Nothing else goes on while state is read: after reads that failed, all else has twice the time that they took.
+    fn pause_reads(&mut self, since: Instant) {
+        let now = Instant::now();
+        self.reads_not_before = Some(now + now.saturating_duration_since(since) * 2);
+    }
+
+    fn reads_pause(&self) -> bool {
+        self.reads_not_before.is_some_and(|moment| moment > Instant::now())
+    }
+
     /// Reads the state of the sessions that may have missed something, all at once, each within a bound.
     async fn read_states(&mut self) -> Result<(), OwnerError> {
-        let mut reads = Vec::new();
-        for (&id, session) in self.sessions.iter().filter(|(_, session)| session.wants_snapshot()) {
+        if self.reads_pause() {
+            return Ok(());
+        }
+        let (mut reads, since) = (Vec::new(), Instant::now());
+        for (&id, session) in self.sessions.iter().filter(|(_, session)| session.wants_snapshot(since)) {
             let (target, prompt) = (self.target(session), session.prompt().map(str::to_owned));
             let read = calls::snapshot(target, prompt);
             reads.push(async move { (id, read.await) });
@@ -126,7 +147,11 @@ impl Owner {
         if !reads.is_empty() {
             self.flush().await?;
         }
-        let read: Vec<(Uuid, Result<Snapshot, _>)> = futures_util::future::join_all(reads).await;
+        let reads = self.shutdown.run_until_cancelled(futures_util::future::join_all(reads)).await;
+        let Some(read): Option<Vec<(Uuid, Result<Snapshot, _>)>> = reads else { return Ok(()) };
+        if read.iter().any(|(_, snapshot)| snapshot.is_err()) {
+            self.pause_reads(since);
+        }
         for (session, snapshot) in read {
             self.feed(session, Input::Snapshot(snapshot.map(Box::new))).await?;
         }

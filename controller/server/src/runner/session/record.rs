@@ -64,11 +64,13 @@ impl Session {
         match snapshot {
             Ok(snapshot) => {
                 self.reconcile = false;
+                self.read_failures = 0;
                 let Some(translator) = &mut self.translator else { return };
                 let translations = translator.reconcile(&snapshot);
                 self.record(translations, at, out);
             }
             Err(error) => {
+                self.read_failures = self.read_failures.saturating_add(1);
                 tracing::debug!(session_id = %self.id, error = error_chain(&error), "state could not be read");
             }
         }
@@ -110,6 +112,7 @@ impl Session {
         };
         self.asking.clear();
         self.reconcile = false;
+        self.read_failures = 0;
         if matches!(outcome.state, TurnState::Failed | TurnState::Unknown | TurnState::Cancelled) {
             self.standing = Standing::Unverified;
             self.not_before = Some(at.now + SETTLE);

@@ -14,8 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::bench::{
-    Bench, FIRST, SECOND, abort, event, late, prepared, prompt_stored, refused, status, turn,
-    unprepared,
+    Bench, FIRST, SECOND, abort, event, late, prepared, prompt_stored, refused, status, turn, unprepared,
 };
 use super::{Input, Running};
 use crate::{
@@ -575,30 +574,52 @@ fn each_queued_turn_has_a_wait_of_its_own() {
 #[test]
 fn state_is_read_after_a_gap_and_until_it_is_there() {
     let bench = Bench::answering().step(Input::Gap);
-    assert!(bench.session.wants_snapshot());
+    assert!(bench.wants_snapshot());
     assert_eq!(bench.session.prompt(), Some("msg_1"));
     let bench = bench.step(Input::Snapshot(Err(late())));
-    assert!(bench.session.wants_snapshot());
+    assert!(!bench.wants_snapshot(), "the others have their turn");
+    let bench = bench.tick_after(SECOND_LONG);
+    assert!(bench.wants_snapshot());
     let bench = bench.step(Input::Snapshot(Ok(Box::new(Snapshot::default()))));
-    assert!(!bench.session.wants_snapshot());
-    assert!(!Bench::finished().step(Input::Gap).session.wants_snapshot(), "nothing runs");
+    assert!(!bench.wants_snapshot());
+    assert!(!Bench::finished().step(Input::Gap).wants_snapshot(), "nothing runs");
+}
+
+#[test]
+fn state_that_cannot_be_read_is_read_less_and_less_often() {
+    let (mut bench, mut pauses) = (Bench::answering().step(Input::Gap), Vec::new());
+    for _ in 0..7 {
+        assert!(bench.wants_snapshot());
+        bench = bench.step(Input::Snapshot(Err(late())));
+        let mut seconds = 0;
+        while !bench.wants_snapshot() && seconds < 100 {
+            seconds += 1;
+            bench = bench.hear(&status("busy")).tick_after(SECOND_LONG);
+        }
+        pauses.push(seconds);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    let bench = bench.step(Input::Snapshot(Err(late()))).step(Input::Open { booted: true });
+    assert!(bench.wants_snapshot(), "opencode is another one");
+    let bench = bench.snapshot().step(Input::Gap).step(Input::Snapshot(Err(late()))).tick_after(SECOND_LONG);
+    assert!(bench.wants_snapshot(), "it could be read meanwhile");
 }
 
 /// What opencode told may not have been heard, the turn's end included.
 #[test]
 fn state_is_read_when_nothing_is_heard_of_a_turn() {
     let bench = Bench::answering().tick_after(Duration::from_secs(9));
-    assert!(!bench.session.wants_snapshot());
+    assert!(!bench.wants_snapshot());
     let bench = bench.hear(&status("busy")).tick_after(Duration::from_secs(9));
-    assert!(!bench.session.wants_snapshot(), "something was heard meanwhile");
+    assert!(!bench.wants_snapshot(), "something was heard meanwhile");
     let bench = bench.tick_after(SECOND_LONG);
-    assert!(bench.session.wants_snapshot());
+    assert!(bench.wants_snapshot());
     let works = Snapshot { status: Some(SessionStatus::Busy), ..Snapshot::default() };
     let bench = bench.step(Input::Snapshot(Ok(Box::new(works)))).tick_after(Duration::from_secs(9));
-    assert!(!bench.session.wants_snapshot());
-    assert!(bench.tick_after(SECOND_LONG).session.wants_snapshot(), "again and again");
+    assert!(!bench.wants_snapshot());
+    assert!(bench.tick_after(SECOND_LONG).wants_snapshot(), "again and again");
     let waits = Bench::admitted().tick_after(Duration::from_secs(11));
-    assert!(!waits.session.wants_snapshot(), "before the start other rules count");
+    assert!(!waits.wants_snapshot(), "before the start other rules count");
 }
 
 #[test]

@@ -212,6 +212,10 @@ impl Bench {
         self
     }
 
+    pub(super) fn wants_snapshot(&self) -> bool {
+        self.session.wants_snapshot(self.at.now)
+    }
+
     pub(super) fn snapshot(self) -> Self {
         self.step(Input::Snapshot(Ok(Box::default())))
     }
