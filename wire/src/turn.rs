@@ -92,6 +92,8 @@ pub enum TurnErrorReason {
     Interrupted,
     /// opencode closed the session's directory while the turn ran.
     InstanceDisposed,
+    /// What the server had stored of the turn is lost, or this version does not understand it.
+    StateUnreadable,
     /// An error that opencode did not type; its words are in the message.
     OpencodeError,
 }

@@ -72,6 +72,17 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
+    /// Whether one stored value is at fault, and not the database: what does not need that value can go on.
+    pub(crate) fn is_of_a_value(&self) -> bool {
+        match self {
+            Self::Corrupt(_) => true,
+            Self::Database(error) => {
+                matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
+            }
+            _ => false,
+        }
+    }
+
     /// Names the file where it is of one.
     #[must_use]
     pub(crate) fn of_file(mut self, file: &Path) -> Self {
@@ -313,6 +324,20 @@ pub struct SessionWork {
     pub asks: Vec<OpenAsk>,
     /// Rules for permissions.
     pub rules: Vec<PermissionRule>,
+    /// Turns that cannot go on, since this version does not understand what is stored of them: they are to end. Each is
+    /// here once; neither `running` nor `queued` has one whose own row it is.
+    pub unreadable: Vec<UnreadableTurn>,
+}
+
+/// A turn of which something stored is not understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableTurn {
+    /// The turn.
+    pub id: Uuid,
+    /// It runs; else it waits.
+    pub runs: bool,
+    /// What is wrong, for the log.
+    pub error: String,
 }
 
 /// One write of an owner: all of it or nothing.

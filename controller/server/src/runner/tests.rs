@@ -12,6 +12,7 @@ use berth_wire::{
     turn::{TurnErrorReason, TurnState},
 };
 use serde_json::{Value, json};
+use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
 use self::rig::{Rig, limits, sandbox, traceparent, within};
@@ -406,7 +407,32 @@ async fn a_turn_whose_state_is_not_understood_ends() {
     let (session, turn) = started_elsewhere(&rig, "{\"from\":\"elsewhere\"}").await;
     rig.start();
     let outcome = rig.end_of(session, turn).await;
-    assert_eq!(outcome.error.unwrap().reason, TurnErrorReason::OpencodeError);
+    assert_eq!(outcome.error.unwrap().reason, TurnErrorReason::StateUnreadable);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_turn_whose_row_is_not_understood_ends_and_no_other_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::on(folder.path(), limits()).await;
+    let (spoilt, whole) = (rig.session().await, rig.session().await);
+    let (lost, next) = (rig.post(spoilt, "lost").await, rig.post(spoilt, "next").await);
+    let other = rig.post(whole, "go").await;
+    let options = SqliteConnectOptions::new().filename(folder.path().join("berth.db"));
+    let mut rows = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("UPDATE turn SET prompt = '{' WHERE id = ?").bind(lost).execute(&mut rows).await.unwrap();
+    rows.close().await.unwrap();
+    rig.start();
+    let error = rig.end_of(spoilt, lost).await.error.unwrap();
+    assert_eq!(error.reason, TurnErrorReason::StateUnreadable);
+    for count in 1..=2 {
+        let run = rig.begun(count).await;
+        run.complete();
+        run.idle();
+    }
+    for (session, turn) in [(spoilt, next), (whole, other)] {
+        assert_eq!(rig.end_of(session, turn).await.state, TurnState::Succeeded);
+    }
     rig.stop().await;
 }
 

@@ -103,6 +103,23 @@ impl Session {
         out.push(Output::Log(NewEvent { turn_id, payload }));
     }
 
+    /// Closes what is open in the log of a turn that ran before, and that nobody follows any more.
+    pub(super) fn close_translation(
+        &mut self,
+        turn_id: Uuid,
+        error: &TurnError,
+        at: &Moment,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(translator) = &mut self.translator else { return };
+        self.changed = true;
+        for translation in translator.fail(error.clone()) {
+            let Translation::Update(mut payload) = translation else { continue };
+            out.extend(self.note_update(&mut payload, Some(turn_id), at).map(Output::Change));
+            out.push(Output::Log(NewEvent { turn_id: Some(turn_id), payload }));
+        }
+    }
+
     /// Notes the running turn's one end.
     pub(super) fn record_end(&mut self, outcome: TurnOutcome, at: &Moment, out: &mut Vec<Output>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Rest);

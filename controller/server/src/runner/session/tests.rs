@@ -20,7 +20,7 @@ use super::{Input, Running};
 use crate::{
     config::Limits,
     runner::calls::{CallResult, Look, PrepareError},
-    store::{Answer, OpenAsk, OpenTurn, SessionWork, TurnOptions},
+    store::{Answer, OpenAsk, OpenTurn, SessionWork, TurnOptions, UnreadableTurn},
 };
 
 mod bench;
@@ -558,7 +558,52 @@ fn a_running_turn_is_resumed_with_what_was_used_of_its_time() {
         let work = Bench::answering().work;
         Bench::new(SessionWork { translator: Some("{}".to_owned()), ..work.clone() }).rows(|_| {})
     };
-    check(vec![("its state is not understood", lost(), &["Failed OpencodeError", "reread"] as &[_], "rest")]);
+    check(vec![(
+        "its state is not understood",
+        lost(),
+        &["Failed StateUnreadable", "reread"] as &[_],
+        "rest",
+    )]);
+}
+
+#[test]
+fn a_turn_whose_rows_are_not_understood_ends_and_the_others_go_on() {
+    let unreadable = |id, runs| vec![UnreadableTurn { id, runs, error: "no JSON".to_owned() }];
+    let resumed = |bench: Bench, change: fn(&mut SessionWork)| {
+        let Bench { mut session, mut work, .. } = bench;
+        work.translator = session.state_to_save();
+        change(&mut work);
+        Bench::new(work)
+    };
+    let lost = || {
+        let bench = resumed(Bench::asking(), |work| work.running = None);
+        bench.rows(|work| work.unreadable = unreadable(FIRST, true))
+    };
+    let next = |work: &mut SessionWork| {
+        (work.unreadable, work.queued) = (Vec::new(), Some(turn(SECOND)));
+    };
+    check(vec![
+        (
+            "a prompt that waits",
+            Bench::rest().rows(|work| work.unreadable = unreadable(FIRST, false)),
+            &["Failed StateUnreadable", "reread"] as &[_],
+            "rest",
+        ),
+        (
+            "a prompt that waits behind a turn",
+            Bench::answering().rows(|work| work.unreadable = unreadable(SECOND, false)),
+            &["Failed StateUnreadable", "reread"],
+            "running",
+        ),
+        ("a turn that runs", lost(), &["asked per_1", "Failed StateUnreadable", "reread"], "rest"),
+        ("the prompt behind it", lost().rows(next), &["prepare"], "preparing"),
+        (
+            "an ask of a turn that runs",
+            resumed(Bench::answering(), |_| {}).rows(|work| work.unreadable = unreadable(FIRST, true)),
+            &["Failed StateUnreadable", "reread"],
+            "rest",
+        ),
+    ]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     http::error_chain,
-    store::{Change, NewEvent, SessionWork},
+    store::{Change, NewEvent, SessionWork, UnreadableTurn},
 };
 
 /// Pause before a look at what kept a turn from being started.
@@ -38,16 +38,48 @@ impl Session {
     }
 
     pub(super) fn take_rows(&mut self, work: Option<SessionWork>, at: &Moment, out: &mut Vec<Output>) {
-        let Some(work) = work else {
+        let Some(mut work) = work else {
             self.work.queued = None;
             return;
         };
+        let unreadable = std::mem::take(&mut work.unreadable);
         self.work = work;
+        for turn in unreadable {
+            self.end_unreadable(turn, at, out);
+        }
         if self.adopt_lost_turn() {
             let message = "the server lost the state of this turn when it was started again, and cannot tell how the turn \
                            went on: see what it left, then send again";
-            self.fail_turn(error(TurnErrorReason::OpencodeError, message), at, out);
+            self.fail_turn(error(TurnErrorReason::StateUnreadable, message), at, out);
         }
+    }
+
+    /// Ends a turn that cannot go on, since what is stored of it is not understood; the session's other turns do.
+    fn end_unreadable(&mut self, turn: UnreadableTurn, at: &Moment, out: &mut Vec<Output>) {
+        let UnreadableTurn { id, runs, error: what } = turn;
+        tracing::error!(session_id = %self.id, turn_id = %id, error = what, "stored turn is not understood; it ends");
+        let message = if runs {
+            "this version of the server does not understand what is stored of this turn, and cannot follow it; opencode may \
+             still work on it, and the next prompt waits until it does not: see what it left, then send again"
+        } else {
+            "this version of the server does not understand what is stored of this prompt, which was not sent: send it \
+             again"
+        };
+        let error = error(TurnErrorReason::StateUnreadable, message);
+        if self.turn_id() == Some(id) {
+            // One whose state is lost too, or whose end is held, ends by that.
+            if self.phase() != TurnPhase::Idle {
+                self.fail_turn(error, at, out);
+            }
+            return;
+        }
+        if runs {
+            self.close_translation(id, &error, at, out);
+        }
+        let outcome = TurnOutcome::failed(error.reason, error.message);
+        out.push(Output::Change(Change::TurnEnded { turn_id: id, outcome: outcome.clone() }));
+        out.push(Output::Log(NewEvent { turn_id: Some(id), payload: EventPayload::TurnEnded(outcome) }));
+        out.push(Output::Reread);
     }
 
     /// A running turn whose stored state was not understood, or whose end was held by who is gone, gets a state in which it can be ended; true if there is one.

@@ -9,12 +9,14 @@ use uuid::Uuid;
 use super::{
     super::{
         Change, Commit, NewEvent, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork,
-        StoreError,
+        StoreError, UnreadableTurn,
     },
     log::{append_events, end_turn},
     milliseconds, now,
     rows::{AskRow, TurnRow, timestamp},
 };
+
+use crate::http::error_chain;
 
 type Tx<'a> = Transaction<'a, Sqlite>;
 
@@ -54,17 +56,15 @@ pub(super) async fn load_work(
 }
 
 async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, StoreError> {
-    let running = fetch_oldest(tx, row.id, "running").await?;
-    let queued = fetch_oldest(tx, row.id, "queued").await?;
-    let asks: Vec<AskRow> = sqlx::query_as("SELECT * FROM ask WHERE session_id = ? AND resolved = 0")
-        .bind(row.id)
-        .fetch_all(&mut **tx)
-        .await?;
-    let rules: Vec<(String, String)> =
-        sqlx::query_as("SELECT permission, pattern FROM permission_rule WHERE session_id = ?")
-            .bind(row.id)
-            .fetch_all(&mut **tx)
-            .await?;
+    let mut unreadable = Vec::new();
+    let running = fetch_oldest(tx, row.id, "running").await;
+    let running = unless_unreadable(tx, row.id, Some("running"), running, &mut unreadable).await?;
+    let queued = fetch_oldest(tx, row.id, "queued").await;
+    let queued = unless_unreadable(tx, row.id, Some("queued"), queued, &mut unreadable).await?;
+    let asks = fetch_asks(tx, row.id).await;
+    let asks = unless_unreadable(tx, row.id, None, asks, &mut unreadable).await?;
+    let rules = fetch_rules(tx, row.id).await;
+    let rules = unless_unreadable(tx, row.id, None, rules, &mut unreadable).await?;
     Ok(SessionWork {
         id: row.id,
         directory: row.directory,
@@ -74,12 +74,58 @@ async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, Stor
         deleted: row.deleted,
         running,
         queued,
-        asks: asks.into_iter().map(open_ask).collect::<Result<_, _>>()?,
-        rules: rules
-            .into_iter()
-            .map(|(permission, pattern)| PermissionRule { permission, pattern })
-            .collect(),
+        asks,
+        rules,
+        unreadable,
     })
+}
+
+/// What was read. Where a stored value is not understood, nothing instead, and the turn that cannot go on without it is
+/// noted: the oldest one in this state, or else the one that runs or runs next.
+async fn unless_unreadable<T: Default>(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    state: Option<&str>,
+    read: Result<T, StoreError>,
+    unreadable: &mut Vec<UnreadableTurn>,
+) -> Result<T, StoreError> {
+    let error = match read {
+        Err(error) if error.is_of_a_value() => error_chain(&error),
+        other => return other,
+    };
+    let turn: Option<(Uuid, bool)> = sqlx::query_as(
+        "SELECT id, state = 'running' FROM turn
+         WHERE session_id = ?1 AND state IN ('queued', 'running') AND state = ifnull(?2, state)
+         ORDER BY state DESC, ordinal LIMIT 1",
+    )
+    .bind(session_id)
+    .bind(state)
+    .fetch_optional(&mut **tx)
+    .await?;
+    let turn = turn.filter(|(id, _)| unreadable.iter().all(|turn| turn.id != *id));
+    unreadable.extend(turn.map(|(id, runs)| UnreadableTurn { id, runs, error }));
+    Ok(T::default())
+}
+
+/// Asks that are not settled. What a turn left that has ended is of no use to anybody.
+async fn fetch_asks(tx: &mut Tx<'_>, session_id: Uuid) -> Result<Vec<OpenAsk>, StoreError> {
+    let rows: Vec<AskRow> = sqlx::query_as(
+        "SELECT * FROM ask WHERE session_id = ? AND resolved = 0
+             AND turn_id IN (SELECT id FROM turn WHERE session_id = ask.session_id AND state IN ('queued', 'running'))",
+    )
+    .bind(session_id)
+    .fetch_all(&mut **tx)
+    .await?;
+    rows.into_iter().map(open_ask).collect()
+}
+
+async fn fetch_rules(tx: &mut Tx<'_>, session_id: Uuid) -> Result<Vec<PermissionRule>, StoreError> {
+    let rows: Vec<(String, String)> =
+        sqlx::query_as("SELECT permission, pattern FROM permission_rule WHERE session_id = ?")
+            .bind(session_id)
+            .fetch_all(&mut **tx)
+            .await?;
+    Ok(rows.into_iter().map(|(permission, pattern)| PermissionRule { permission, pattern }).collect())
 }
 
 async fn fetch_oldest(

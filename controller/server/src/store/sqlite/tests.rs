@@ -22,6 +22,22 @@ async fn new_session(store: &dyn Store) -> (SandboxKey, Uuid) {
     (sandbox, store.create_session(new).await.unwrap().id)
 }
 
+async fn enqueue(store: &dyn Store, session_id: Uuid) -> Uuid {
+    let id = Uuid::now_v7();
+    let new = NewTurn {
+        id,
+        session_id,
+        prompt: vec![PromptPart::text("go")],
+        files: vec![],
+        caller: "me".to_owned(),
+        idempotency_key: None,
+        body_hash: vec![],
+        options: super::super::TurnOptions::default(),
+    };
+    assert!(matches!(store.enqueue_turn(new, 10).await.unwrap(), Enqueued::New(_)));
+    id
+}
+
 /// A database as the version wrote whose newest migration was this.
 async fn old_database(path: &Path, migration: i64) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
@@ -97,4 +113,56 @@ async fn entries_of_other_versions_are_read_or_said_to_be_unreadable() {
         EventPayload::PartVoided(PartVoided { part_id: "p".to_owned() }),
     ];
     assert_eq!(payloads, expected);
+}
+
+#[tokio::test]
+async fn a_row_that_is_not_understood_takes_its_own_turn_out_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+    let (key, spoilt) = new_session(&store).await;
+    let (_, whole) = new_session(&store).await;
+    let mut turns = Vec::new();
+    for session_id in [spoilt, spoilt, whole] {
+        turns.push(enqueue(&store, session_id).await);
+    }
+    let spoil = |query: &'static str, id| {
+        let query = sqlx::query(query).bind(id);
+        let writer = store.file.writer.clone();
+        async move { query.execute(&writer).await.unwrap().rows_affected() }
+    };
+    let found = || async {
+        let work = store.load_work(&key).await.unwrap();
+        assert_eq!(work.len(), 2, "both sessions");
+        let of = |id| work.iter().find(|work| work.id == id).unwrap().clone();
+        assert_eq!(of(whole).queued.unwrap().id, turns[2]);
+        assert!(of(whole).unreadable.is_empty());
+        of(spoilt)
+    };
+    let blamed = |work: &SessionWork| -> Vec<(Uuid, bool)> {
+        work.unreadable.iter().map(|turn| (turn.id, turn.runs)).collect()
+    };
+
+    assert_eq!(spoil("UPDATE turn SET prompt = '{' WHERE id = ?", turns[0]).await, 1);
+    let work = found().await;
+    assert_eq!((blamed(&work), work.queued), (vec![(turns[0], false)], None));
+
+    spoil("UPDATE turn SET state = 'running', model = 'x' WHERE id = ?", turns[0]).await;
+    let work = found().await;
+    assert_eq!(blamed(&work), [(turns[0], true)]);
+    assert_eq!((work.running, work.queued.unwrap().id), (None, turns[1]));
+
+    spoil("UPDATE turn SET prompt = '[]', model = NULL WHERE id = ?", turns[0]).await;
+    let ask = "INSERT INTO ask (session_id, id, kind, turn_id, request, expires_at)
+               SELECT session_id, 'per_1', 'permission', id, 'x', 0 FROM turn WHERE id = ?";
+    spoil(ask, turns[0]).await;
+    let work = found().await;
+    assert_eq!((blamed(&work), work.running.unwrap().id), (vec![(turns[0], true)], turns[0]));
+    spoil("UPDATE turn SET model = 'x' WHERE id = ?", turns[0]).await;
+    assert_eq!(blamed(&found().await), [(turns[0], true)], "once for both");
+
+    spoil("UPDATE turn SET state = 'failed', model = NULL WHERE id = ?", turns[0]).await;
+    let work = found().await;
+    assert!(work.unreadable.is_empty() && work.asks.is_empty(), "an ask of a turn that has ended");
+    spoil("UPDATE turn SET model = CAST(x'ff' AS TEXT) WHERE id = ?", turns[1]).await;
+    assert_eq!(blamed(&found().await), [(turns[1], false)], "what is no text");
 }

@@ -57,6 +57,7 @@ pub(super) fn work() -> SessionWork {
         queued: None,
         asks: Vec::new(),
         rules: Vec::new(),
+        unreadable: Vec::new(),
     }
 }
 
