@@ -159,6 +159,12 @@ impl App {
         Self { store, directory, doors: Doors::default(), limits, shutdown, metrics }
     }
 
+    /// Asks the store for what it need not look for.
+    pub(crate) async fn check_store(&self) -> Result<(), AppError> {
+        self.store.has_session(Uuid::nil()).await?;
+        Ok(())
+    }
+
     /// What was counted, as text.
     pub(crate) async fn metrics(&self) -> Result<String, AppError> {
         let (queued, running) = self.store.count_open_turns().await?;

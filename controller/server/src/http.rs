@@ -1,6 +1,6 @@
 //! The HTTP API: routes, problem+json, and the OpenAPI document that describes both.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
@@ -11,6 +11,7 @@ use axum::{
     routing::get,
     serve::ListenerExt,
 };
+use berth_wire::problem::ProblemType;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,9 @@ pub(crate) use problem::error_chain;
 use problem::{ApiError, BodyLimit};
 
 type State = Arc<App>;
+
+/// Longest wait for the store where somebody asks whether it answers.
+const READY: Duration = Duration::from_secs(2);
 
 fn api_router() -> OpenApiRouter<State> {
     OpenApiRouter::new()
@@ -86,13 +90,27 @@ fn router(app: &State, token: SecretString) -> Router {
     let document = Arc::new(openapi().to_json().unwrap_or_default());
     let routes = protected
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(|| async { "ok\n" }))
+        .route("/readyz", get(show_readiness))
         .route("/metrics", get(show_metrics))
         .route("/openapi.json", get(move || async move { problem::json_text(document.as_str().to_owned()) }))
         .fallback(|| async { ApiError::no_route() })
         .method_not_allowed_fallback(|| async { ApiError::method_not_allowed() })
         .with_state(Arc::clone(app));
     guarded(routes, app.metrics.clone())
+}
+
+/// Whether the store answers: without it the server can do nothing that callers want.
+async fn show_readiness(extract::State(app): extract::State<State>) -> Result<&'static str, ApiError> {
+    let error = match tokio::time::timeout(READY, app.check_store()).await {
+        Ok(Ok(())) => return Ok("ok\n"),
+        Ok(Err(error)) => error_chain(&error),
+        Err(late) => late.to_string(),
+    };
+    tracing::warn!(error, "the store does not answer");
+    Err(ApiError::new(
+        ProblemType::StorageUnavailable,
+        "the server's database does not answer; its log says more",
+    ))
 }
 
 /// Counters for Prometheus; without a token, since they hold no content.

@@ -187,3 +187,16 @@ async fn a_stream_of_events_ends_with_its_session() {
     };
     assert!(tokio::time::timeout(BOUND, ended).await.expect("it ends before the next keepalive"));
 }
+
+#[tokio::test]
+async fn a_server_is_ready_while_its_store_answers() {
+    let api = Api::new().await;
+    for path in ["/readyz", "/healthz"] {
+        assert_eq!(api.send(Method::GET, path, String::new()).await.status(), StatusCode::OK, "{path}");
+    }
+    api.store.close().await;
+    let response = api.send(Method::GET, "/readyz", String::new()).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(problem(response).await.problem_type(), Some(ProblemType::StorageUnavailable));
+    assert_eq!(api.send(Method::GET, "/healthz", String::new()).await.status(), StatusCode::OK);
+}
