@@ -299,7 +299,7 @@ pub enum PermissionDecision {
 pub struct PermissionAnswer {
     /// The decision.
     pub decision: PermissionDecision,
-    /// With `reject`: what the agent is told, and it goes on instead of ending the turn.
+    /// With `reject` only: what the agent is told, and it goes on instead of ending the turn.
     #[serde(default)]
     pub message: Option<String>,
 }

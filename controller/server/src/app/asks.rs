@@ -1,6 +1,6 @@
 //! Answers to permissions and questions.
 
-use berth_wire::api::{PermissionAnswer, QuestionAnswer};
+use berth_wire::api::{PermissionAnswer, PermissionDecision, QuestionAnswer};
 use uuid::Uuid;
 
 use super::{App, AppError, invalid};
@@ -15,6 +15,12 @@ impl App {
     ) -> Result<(), AppError> {
         if body.message.as_deref().is_some_and(|message| message.trim().is_empty()) {
             return Err(invalid("message", "must not be blank: leave it out, or say what to do instead"));
+        }
+        if body.message.is_some() && body.decision != PermissionDecision::Reject {
+            return Err(invalid(
+                "message",
+                "goes only with reject: leave it out, or send it as a prompt of its own",
+            ));
         }
         let answer = Answer::Permission { decision: body.decision, message: body.message };
         self.answer(session_id, id, answer, "permission").await

@@ -200,3 +200,17 @@ async fn a_server_is_ready_while_its_store_answers() {
     assert_eq!(problem(response).await.problem_type(), Some(ProblemType::StorageUnavailable));
     assert_eq!(api.send(Method::GET, "/healthz", String::new()).await.status(), StatusCode::OK);
 }
+
+#[tokio::test]
+async fn what_an_agent_would_not_be_told_is_refused() {
+    let api = Api::new().await;
+    let path = format!("/v1/sessions/{}/permissions/per_1", api.session().await);
+    for (decision, field) in [("once", Some("message")), ("always", Some("message")), ("reject", None)] {
+        let body = json!({ "decision": decision, "message": "use git mv" });
+        let response = api.send(Method::POST, &path, body.to_string()).await;
+        let kind = if field.is_some() { ProblemType::Invalid } else { ProblemType::NotFound };
+        let refused = problem(response).await;
+        assert_eq!(refused.problem_type(), Some(kind), "{decision}: {refused}");
+        assert_eq!(serde_json::to_value(&refused).unwrap()["field"].as_str(), field, "{decision}");
+    }
+}
