@@ -204,7 +204,11 @@ async fn two_healers_at_once_make_one_session_of_opencode() {
         assert_eq!(second.expect("it owns the sandbox").session.id, made[0], "after {calls} calls");
         match first {
             Ok(first) => assert_eq!(first.session.id, made[0], "after {calls} calls"),
-            Err(error) => assert!(matches!(error, ClientError::StaleFence), "after {calls} calls: {error:?}"),
+            // Its look, too, is refused while the second one makes the session.
+            Err(error) => {
+                let lost = matches!(error, ClientError::StaleFence) || error.is_transient();
+                assert!(lost, "after {calls} calls: {error:?}");
+            }
         }
     }
     stack.stop().await;

@@ -9,6 +9,10 @@ pub const EPOCH_HEADER: &str = "berth-epoch";
 /// Header with the caller's fence, a number from 1.
 pub const FENCE_HEADER: &str = "berth-fence";
 
+/// Header with a name for what a call makes: 1 to 128 visible ASCII characters. While a call that changes something
+/// with this name goes on at the door, whatever became of its caller, every other call with it is refused as busy.
+pub const KEY_HEADER: &str = "berth-key";
+
 /// Body of `PUT /berth/fence`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -21,9 +21,10 @@ use reqwest::{
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use uuid::Uuid;
 
 use berth_wire::{
-    admission::{EPOCH_HEADER, FENCE_HEADER},
+    admission::{EPOCH_HEADER, FENCE_HEADER, KEY_HEADER},
     problem::{PROBLEM_JSON, Problem, ProblemType},
 };
 
@@ -146,11 +147,13 @@ struct Call<'a> {
     path: &'a [&'a str],
     query: Vec<(&'static str, String)>,
     body: Option<Value>,
+    /// Names what it makes, or looks for: a door lets no two of them go on at once.
+    key: Option<Uuid>,
 }
 
 impl<'a> Call<'a> {
     fn new(method: Method, path: &'a [&'a str]) -> Self {
-        Self { method, path, query: Vec::new(), body: None }
+        Self { method, path, query: Vec::new(), body: None, key: None }
     }
 
     fn get(path: &'a [&'a str]) -> Self {
@@ -163,6 +166,10 @@ impl<'a> Call<'a> {
 
     fn directory(self, directory: &str) -> Self {
         self.query("directory", directory)
+    }
+
+    fn keyed(self, key: Uuid) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -300,6 +307,9 @@ impl OpencodeClient {
         let mut request = request.header(AUTHORIZATION, self.authorization.clone());
         if let Some(trace) = &self.trace {
             request = request.header("traceparent", trace.clone());
+        }
+        if let Some(key) = call.key {
+            request = request.header(KEY_HEADER, key.to_string());
         }
         Ok(match &call.body {
             Some(body) => request.json(body),

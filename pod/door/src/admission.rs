@@ -25,6 +25,7 @@ use crate::{
     fence::{Fence, Stale, Stamp},
     gate::{Gate, GateError, Hold},
     journal::{Frame, Journal},
+    key::Key,
     turns::{Idleness, Turns},
 };
 
@@ -56,10 +57,30 @@ struct State {
     /// What was admitted and has not ended yet, by number.
     calls: BTreeMap<u64, InFlight>,
     next: u64,
+    /// Keys of calls that came and have not ended yet: see [`Admission::keep`].
+    keys: BTreeMap<Key, Keeper>,
     /// Ends the tunnels that are open.
     tunnels: CancellationToken,
     /// What the door itself changes, and since when: see [`Admission::reserve`].
     reserved: Option<(Housework, Instant)>,
+}
+
+impl State {
+    /// A call under a fence that is not the current one does not count, unless it was admitted before: it will not be.
+    fn is_kept(&self, key: &Key) -> bool {
+        let current = self.fence.state().fence;
+        self.keys
+            .get(key)
+            .is_some_and(|keeper| keeper.admitted || keeper.fence.is_none_or(|fence| fence == current))
+    }
+}
+
+/// A call that keeps a key.
+#[derive(Debug)]
+struct Keeper {
+    number: u64,
+    fence: Option<u64>,
+    admitted: bool,
 }
 
 /// What the door itself changes.
@@ -132,6 +153,8 @@ pub(crate) enum Refusal {
     Full,
     /// The door itself changes something: it may ask again after [`Admission::released`].
     Reserved,
+    /// A call with the same key goes on.
+    Repeated,
 }
 
 /// Why a fence is not raised, or not wholly.
@@ -159,12 +182,25 @@ pub(crate) struct Call {
     number: u64,
     /// Cancelled when a tunnel has to end.
     pub(crate) cut: CancellationToken,
+    kept: Option<Kept>,
 }
 
 impl Call {
     /// Its number, for logs.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Its key is kept as long as it is in flight.
+    pub(crate) fn keeping(mut self, kept: Option<Kept>) -> Self {
+        if let Some(kept) = &kept
+            && let Some(keeper) = self.admission.state().keys.get_mut(&kept.key)
+            && keeper.number == kept.number
+        {
+            keeper.admitted = true;
+        }
+        self.kept = kept;
+        self
     }
 }
 
@@ -173,6 +209,8 @@ impl Hook for Call {}
 
 impl Drop for Call {
     fn drop(&mut self) {
+        // Whoever waited for its end may look at once.
+        drop(self.kept.take());
         self.admission.state().calls.remove(&self.number);
         self.admission.changed.send_replace(());
     }
@@ -186,6 +224,7 @@ impl Admission {
             gate: Gate::default(),
             calls: BTreeMap::new(),
             next: 0,
+            keys: BTreeMap::new(),
             tunnels: CancellationToken::new(),
             reserved: None,
         };
@@ -217,8 +256,30 @@ impl Admission {
             let (class, directory) = (class.clone(), directory.to_owned());
             let fence = stamp.map(|stamp| stamp.fence);
             state.calls.insert(number, InFlight { class, directory, fence, since: now });
-            Ok(Call { admission: Arc::clone(self), number, cut: state.tunnels.clone() })
+            Ok(Call { admission: Arc::clone(self), number, cut: state.tunnels.clone(), kept: None })
         })
+    }
+
+    /// Keeps the key of a call that came and is to change something, until what this gives is dropped: also before it is
+    /// admitted, since a caller who goes away is not always noticed. No second one is kept meanwhile.
+    pub(crate) fn keep(self: &Arc<Self>, key: Key, stamp: Option<&Stamp>) -> Result<Kept, Refusal> {
+        let mut state = self.state();
+        if let Some(stamp) = stamp {
+            state.fence.check(stamp).map_err(|stale| Refusal::Stale(stale, state.fence.state()))?;
+        }
+        if state.is_kept(&key) {
+            return Err(Refusal::Repeated);
+        }
+        let number = state.next;
+        state.next += 1;
+        let keeper = Keeper { number, fence: stamp.map(|stamp| stamp.fence), admitted: false };
+        state.keys.insert(key.clone(), keeper);
+        Ok(Kept { admission: Arc::clone(self), key, number })
+    }
+
+    /// Whether a call with this key goes on, so that what it makes is not there to be seen yet.
+    pub(crate) fn is_kept(&self, key: &Key) -> bool {
+        self.state().is_kept(key)
     }
 
     /// Keeps everything out that `work` disturbs, until what this gives is dropped; nothing while the gate is held, or
@@ -423,6 +484,23 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         self.0.state().reserved = None;
         self.0.changed.send_replace(());
+    }
+}
+
+/// The key of a call that goes on.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    admission: Arc<Admission>,
+    key: Key,
+    number: u64,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let mut state = self.admission.state();
+        if state.keys.get(&self.key).is_some_and(|keeper| keeper.number == self.number) {
+            state.keys.remove(&self.key);
+        }
     }
 }
 

@@ -184,6 +184,9 @@ pub(crate) fn refused(refusal: Refusal) -> Response<DoorBody> {
             problem(&Problem::new(ProblemType::StaleFence, detail).with("fence", state.fence))
         }
         Refusal::Full => refuse(ProblemType::QueueFull, "opencode has not answered too many calls."),
+        Refusal::Repeated => {
+            refuse(ProblemType::Busy, "A call with this key still goes on: look again when it has ended.")
+        }
         Refusal::Reserved => refuse(ProblemType::Starting, "The door tidies up: ask again."),
         Refusal::Gated(state) => {
             let owner = state.owner.as_deref().unwrap_or_default();

@@ -31,6 +31,7 @@ mod files;
 mod gate;
 mod guests;
 mod journal;
+mod key;
 mod memory;
 mod mend;
 mod metrics;

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_serve::ServeState;
 use berth_wire::{
-    admission::{EPOCH_HEADER, FENCE_HEADER},
+    admission::{EPOCH_HEADER, FENCE_HEADER, KEY_HEADER},
     door::{ExitCause, TurnOrigin},
     problem::ProblemType,
 };
@@ -36,7 +36,8 @@ use crate::{
     connections::Place,
     control, directories, events,
     exchange::{self, Exchange},
-    fence::{Stamp, StampError},
+    fence::Stamp,
+    key::Key,
     mend,
     passage::Passage,
     refusal::{DoorBody, full, refuse},
@@ -151,14 +152,19 @@ pub(crate) async fn forward(
     }
 }
 
-/// Passes on a request that changes nothing.
+/// Passes on a request that changes nothing. One that looks for what another call still makes is refused, in the
+/// instant in which it would be sent: what it would not find now might be there a moment later.
 async fn read(
     door: &Arc<Door>,
     request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
+    let key = Key::of(request.headers()).map_err(invalid_header)?;
     let (parts, body) = request.into_parts();
     let directory = directory(door, &parts).await?;
     let (way, mut sender, call) = admitted(door, &Class::Read, None, &directory).await?;
+    if key.is_some_and(|key| door.admission.is_kept(&key)) {
+        return Err(control::refused(Refusal::Repeated));
+    }
     let outgoing = outgoing(parts, way.address, &door.upstream.get(), false);
     let question = Question { boot_id: way.boot_id, directory, asked: Timestamp::now() };
     match sender.send_request(Request::from_parts(outgoing, Upload::new(door, body).boxed_unsync())).await {
@@ -179,7 +185,8 @@ async fn change(
     request: Request<Incoming>,
     class: &Class,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
-    let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
+    let stamp = Stamp::of(request.headers()).map_err(invalid_header)?;
+    let key = Key::of(request.headers()).map_err(invalid_header)?;
     let (parts, body) = request.into_parts();
     let body = Upload::new(door, body);
     let (body, room) = if stamp.is_some() {
@@ -188,9 +195,11 @@ async fn change(
     } else {
         (body.boxed_unsync(), None)
     };
+    let kept =
+        key.map(|key| door.admission.keep(key, stamp.as_ref())).transpose().map_err(control::refused)?;
     let directory = directory(door, &parts).await?;
     let (way, sender, call) = admitted(door, class, stamp.as_ref(), &directory).await?;
-    let (call, abort) = turns::call::abort(door, class, &directory, call).await?;
+    let (call, abort) = turns::call::abort(door, class, &directory, call.keeping(kept)).await?;
     let origin = if stamp.is_some() { TurnOrigin::Berth } else { TurnOrigin::External };
     let turn = turns::call::Call::begin(door, class, &directory, origin, &way.boot_id)
         .map_err(turns::call::refuse_more)?;
@@ -206,7 +215,7 @@ async fn open_tunnel(
     door: &Arc<Door>,
     mut request: Request<Incoming>,
 ) -> Result<Response<DoorBody>, Response<DoorBody>> {
-    let stamp = Stamp::of(request.headers()).map_err(unstamped)?;
+    let stamp = Stamp::of(request.headers()).map_err(invalid_header)?;
     let client = upgrade::on(&mut request);
     let place = request.extensions().get::<Place>().cloned();
     let (parts, body) = request.into_parts();
@@ -274,7 +283,8 @@ async fn admitted(
     }
 }
 
-fn unstamped(error: StampError) -> Response<DoorBody> {
+/// Headers for the door that are wrong, as an answer.
+fn invalid_header(error: impl std::error::Error) -> Response<DoorBody> {
     refuse(ProblemType::InvalidHeader, error.to_string())
 }
 
@@ -368,7 +378,7 @@ pub(crate) fn outgoing(
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     }
-    for own in [EPOCH_HEADER, FENCE_HEADER] {
+    for own in [EPOCH_HEADER, FENCE_HEADER, KEY_HEADER] {
         headers.remove(own);
     }
     headers.insert(header::HOST, upstream::host(address));

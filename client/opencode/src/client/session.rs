@@ -14,6 +14,10 @@ use crate::{
 /// How many sessions of a directory are looked through for one of ours, newest first.
 const LIST_LIMIT: u32 = 1000;
 
+fn list(directory: &str) -> Call<'static> {
+    Call::get(&["session"]).directory(directory).query("limit", LIST_LIMIT.to_string())
+}
+
 /// What a new session is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
@@ -57,7 +61,8 @@ pub struct Ensured {
 }
 
 impl OpencodeClient {
-    /// Makes a session in `directory`.
+    /// Makes a session in `directory`. A door refuses it, as busy, while another call makes one for the same session of
+    /// Berth, or makes it on after its caller gave it up.
     pub async fn create_session(
         &self,
         directory: &str,
@@ -70,7 +75,8 @@ impl OpencodeClient {
         if !new.permission.is_empty() {
             body["permission"] = json!(new.permission);
         }
-        self.write(Call::post(&["session"], body).directory(directory)).await
+        let call = Call::post(&["session"], body).directory(directory);
+        self.write(call.keyed(new.berth_session_id)).await
     }
 
     /// One session.
@@ -81,7 +87,21 @@ impl OpencodeClient {
     /// The directory's newest sessions. An empty list proves nothing: sessions are hidden when the directory's
     /// repository was removed or made anew.
     pub async fn list_sessions(&self, directory: &str) -> Result<Vec<SessionInfo>, ClientError> {
-        self.read(Call::get(&["session"]).directory(directory).query("limit", LIST_LIMIT.to_string())).await
+        self.read(list(directory)).await
+    }
+
+    /// The session that was made in `directory` for this one of Berth, if there is one. A door refuses to look, as busy,
+    /// while a call that makes it goes on.
+    pub async fn find_session(
+        &self,
+        directory: &str,
+        berth_session_id: Uuid,
+    ) -> Result<Option<SessionInfo>, ClientError> {
+        let listed: Vec<SessionInfo> = self.read(list(directory).keyed(berth_session_id)).await?;
+        let ours = |session: &SessionInfo| {
+            session.berth_session_id() == Some(berth_session_id) && session.parent_id.is_none()
+        };
+        Ok(listed.into_iter().find(ours))
     }
 
     /// Sees to it that the session exists: the known one, else one that was made for `new.berth_session_id` before,
@@ -99,10 +119,7 @@ impl OpencodeClient {
                 Err(error) => return Err(error),
             }
         }
-        let ours = |session: &SessionInfo| session.berth_session_id() == Some(new.berth_session_id);
-        let listed = self.list_sessions(directory).await?;
-        if let Some(session) = listed.into_iter().find(|session| ours(session) && session.parent_id.is_none())
-        {
+        if let Some(session) = self.find_session(directory, new.berth_session_id).await? {
             return Ok(Ensured { session, how: EnsuredHow::Found });
         }
         let session = self.create_session(directory, new).await?;

@@ -120,6 +120,23 @@ async fn a_session_deleted_while_it_is_made_sure_of_runs_nothing_and_leaves_noth
     rig.stop().await;
 }
 
+/// The call that makes opencode's session takes longer than the owner waits, and ends after the owner looked again.
+#[tokio::test]
+async fn a_session_that_opencode_makes_slowly_is_made_once() {
+    let mut rig = Rig::started(Limits { call: Duration::from_secs(1), ..limits() }).await;
+    let session = rig.session().await;
+    let held = rig.door.hold("POST /session");
+    rig.post(session, "go").await;
+    rig.door.wait_for("POST /session", 1).await;
+    rig.door.wait_for("GET /session", 2).await;
+    // Where it is not refused, the second look finds nothing, and a session is made.
+    rig.door.wait_for("GET /session", 3).await;
+    held.cancel();
+    let run = rig.begun(1).await;
+    assert_eq!((run.root.as_str(), rig.door.seen("POST /session").len()), ("ses_1", 1));
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn a_session_of_opencode_is_known_although_its_first_prompt_was_cancelled() {
     let mut rig = Rig::started(limits()).await;

@@ -45,6 +45,32 @@ async fn raising_waits_for_calls_of_lower_fences_and_for_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_is_kept_by_one_call_at_a_time_and_by_none_of_a_lower_fence() {
+    let admission = admission();
+    admission.raise(1, MINUTE).await.unwrap();
+    let mut headers = http::HeaderMap::new();
+    headers.insert("berth-key", "made".parse().unwrap());
+    let key = Key::of(&headers).unwrap().unwrap();
+    let old = admission.keep(key.clone(), Some(&stamp(&admission, 1))).unwrap();
+    assert!(admission.is_kept(&key));
+    assert!(matches!(admission.keep(key.clone(), None), Err(Refusal::Repeated)));
+    admission.raise(2, MINUTE).await.unwrap();
+    assert!(!admission.is_kept(&key), "it was not admitted, and will not be");
+    let new = admission.keep(key.clone(), Some(&stamp(&admission, 2))).unwrap();
+    let stale = admission.keep(key.clone(), Some(&stamp(&admission, 1)));
+    assert!(matches!(stale, Err(Refusal::Stale(Stale::Fence, _))), "it is told what is wrong");
+    drop(old);
+    assert!(admission.is_kept(&key), "by the new one");
+    let call = admission.admit(&prompt(), Some(&stamp(&admission, 2)), "/w").unwrap().keeping(Some(new));
+    assert!(admission.raise(3, Duration::ZERO).await.is_err());
+    assert!(admission.is_kept(&key), "it goes on");
+    drop(call);
+    assert!(!admission.is_kept(&key));
+    let _outside = admission.keep(key.clone(), None).unwrap();
+    assert!(admission.is_kept(&key));
+}
+
+#[tokio::test(start_paused = true)]
 async fn raising_says_what_does_not_end_and_can_be_asked_again() {
     let admission = admission();
     admission.raise(1, MINUTE).await.unwrap();

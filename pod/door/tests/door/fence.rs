@@ -147,6 +147,37 @@ async fn raising_waits_for_calls_of_the_lower_fence_though_their_owner_is_gone()
 }
 
 #[tokio::test]
+async fn what_a_call_still_makes_is_neither_looked_for_nor_made_again() {
+    let (door, upstream, _serve) = ready_door().await;
+    let epoch = door.raise(1).await;
+    let make = |key: &str| stamped(door.post("/session/make"), &epoch, 1).header("berth-key", key);
+    let look = |key: &str| door.get("/head/x").header("berth-key", key);
+    upstream.shared.hold.send_replace(true);
+    let (mut makers, call) = (JoinSet::new(), make("a").send());
+    makers.spawn(call);
+    until("the call at opencode", || upstream.shared.paths().len() == 1).await;
+    makers.shutdown().await;
+    assert_eq!(refusal(look("a")).await, Some(ProblemType::Busy), "it goes on without its caller");
+    assert_eq!(refusal(make("a")).await, Some(ProblemType::Busy));
+    assert_eq!(status(look("b")).await, 418);
+    assert_eq!(status(door.get("/head/x")).await, 418);
+    assert_eq!(upstream.shared.paths().len(), 1);
+    upstream.shared.hold.send_replace(false);
+    let ended = async {
+        while status(look("a")).await != 418 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("end of the call", ended).await;
+    assert_eq!(status(make("a")).await, 200);
+    assert_eq!(refusal(look("a b")).await, Some(ProblemType::InvalidHeader));
+    let seen: serde_json::Value = make("a").send().await.unwrap().json().await.unwrap();
+    assert_eq!(seen, json!(true));
+    let seen: serde_json::Value = look("a").send().await.unwrap().json().await.unwrap();
+    assert!(!seen["headers"].to_string().contains("berth-"), "{seen}");
+}
+
+#[tokio::test]
 async fn raising_has_a_bound_and_says_what_goes_on() {
     let upstream = Upstream::start().await;
     let (_serve, state) = watch::channel(upstream.ready(1));

@@ -1,7 +1,7 @@
 //! A door whose opencode does what a test says: it answers calls, keeps a journal, and can hold back or refuse calls.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -21,7 +21,11 @@ use berth_wire::{
 };
 use futures_util::stream;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -64,12 +68,16 @@ struct Inner {
     made: usize,
     messages: Vec<Value>,
     status: Value,
+    /// Of calls that are held back.
+    keys: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
     changed: watch::Sender<u64>,
+    /// Calls that are held back: as at a real door they go on when their callers leave.
+    held: Mutex<JoinSet<()>>,
 }
 
 impl Shared {
@@ -101,7 +109,11 @@ impl FakeDoor {
             status: json!({}),
             ..Inner::default()
         };
-        let shared = Arc::new(Shared { inner: Mutex::new(inner), changed: watch::channel(0).0 });
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            changed: watch::channel(0).0,
+            held: Mutex::default(),
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new()
@@ -275,6 +287,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let call = format!("{} {}", request.method(), request.uri().path());
     let stamp = stamp(request.headers());
     let traceparent = request.headers().get("traceparent").map(|value| value.to_str().unwrap().to_owned());
+    let key = request.headers().get("berth-key").map(|value| value.to_str().unwrap().to_owned());
     let changes = request.method() != axum::http::Method::GET;
     let bytes = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -285,24 +298,51 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         None if changes => panic!("{call} has no fence"),
         _ => {}
     }
-    let fault = shared.change(|inner| {
+    let repeated = shared.change(|inner| {
         inner.seen.push(Seen { call: call.clone(), body: body.clone(), stamp, traceparent });
+        key.as_ref().is_some_and(|key| inner.keys.contains(key))
+    });
+    if repeated {
+        return problem(ProblemType::Busy);
+    }
+    let fault = shared.change(|inner| {
         let index = inner.faults.iter().position(|(wanted, _)| matches(&call, wanted))?;
         inner.faults.remove(index).map(|(_, fault)| fault)
     });
     let refusal = match fault {
-        Some(Fault::Hold(token, then)) => {
-            token.cancelled().await;
-            then
-        }
+        Some(Fault::Hold(token, then)) => return held(shared, token, key, then, (call, body)).await,
         Some(Fault::Refuse(status, body)) => Some((status, body)),
         Some(Fault::Problem(kind)) => return problem(kind),
         None => None,
     };
+    answer_with(&shared, refusal, &call, &body)
+}
+
+fn answer_with(shared: &Shared, refusal: Option<(u16, Value)>, call: &str, body: &Value) -> Response {
     match refusal {
         Some((status, body)) => (StatusCode::from_u16(status).unwrap(), Json(body)).into_response(),
-        None => plain_answer(&shared, &call, &body),
+        None => plain_answer(shared, call, body),
     }
+}
+
+/// Answers a call when its token is cancelled, and does what it asks for also when nobody hears the answer.
+async fn held(
+    shared: Arc<Shared>,
+    token: CancellationToken,
+    key: Option<String>,
+    then: Option<(u16, Value)>,
+    (call, body): (String, Value),
+) -> Response {
+    let (sender, answer) = oneshot::channel();
+    shared.change(|inner| inner.keys.extend(key.clone()));
+    let carried = Arc::clone(&shared);
+    shared.held.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+        token.cancelled().await;
+        let answer = answer_with(&carried, then, &call, &body);
+        carried.change(|inner| key.map(|key| inner.keys.remove(&key)));
+        let _ = sender.send(answer);
+    });
+    answer.await.unwrap()
 }
 
 fn plain_answer(shared: &Shared, call: &str, body: &Value) -> Response {
