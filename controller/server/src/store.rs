@@ -316,6 +316,8 @@ pub struct SessionWork {
     pub translator: Option<String>,
     /// It is to be deleted.
     pub deleted: bool,
+    /// A prompt was taken for it at some time: opencode may have a session for it of which nobody heard.
+    pub prompted: bool,
     /// The turn that runs.
     pub running: Option<OpenTurn>,
     /// The oldest turn that waits.

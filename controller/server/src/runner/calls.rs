@@ -37,8 +37,8 @@ pub(super) enum Request {
     Abort,
     /// Answer an ask.
     Reply(String, Reply),
-    /// Delete opencode's session.
-    Delete,
+    /// Delete opencode's session; where it is not known, the one that was made for this session of ours.
+    Delete(Uuid),
 }
 
 /// Where a call goes.
@@ -244,7 +244,9 @@ pub(super) async fn perform(target: Target, request: Request) -> CallResult {
             let replied = within(bound, reply_to(client, directory, id.clone(), reply)).await;
             CallResult::Replied(id, replied)
         }
-        Request::Delete => CallResult::Deleted(within(bound, delete(client, directory, root)).await),
+        Request::Delete(ours) => {
+            CallResult::Deleted(within(bound, delete(client, directory, known, ours)).await)
+        }
     }
 }
 
@@ -324,8 +326,20 @@ async fn reply_to(
     .await
 }
 
-/// Deletes opencode's session; one that is gone is deleted.
-async fn delete(client: OpencodeClient, directory: String, root: String) -> Result<(), ClientError> {
+/// Deletes opencode's session; one that is gone, or that was never made, is deleted.
+async fn delete(
+    client: OpencodeClient,
+    directory: String,
+    known: Option<String>,
+    ours: Uuid,
+) -> Result<(), ClientError> {
+    let root = match known {
+        Some(root) => root,
+        None => match retry(|| client.find_session(&directory, ours)).await? {
+            Some(session) => session.id,
+            None => return Ok(()),
+        },
+    };
     match retry(|| client.delete_session(&directory, &root)).await {
         Err(ClientError::NotFound { .. }) => Ok(()),
         other => other,

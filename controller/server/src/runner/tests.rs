@@ -137,6 +137,24 @@ async fn a_session_that_opencode_makes_slowly_is_made_once() {
     rig.stop().await;
 }
 
+/// Its making was given up, and so was the turn, before anybody heard of it.
+#[tokio::test]
+async fn a_session_of_opencode_that_nobody_heard_of_is_deleted_with_ours() {
+    let short = Duration::from_secs(1);
+    let mut rig = Rig::started(Limits { call: short, unreachable: short, ..limits() }).await;
+    let session = rig.session().await;
+    let held = rig.door.hold("POST /session");
+    let turn = rig.post(session, "go").await;
+    rig.door.wait_for("POST /session", 1).await;
+    assert_eq!(rig.end_of(session, turn).await.state, TurnState::Failed);
+    rig.store.request_delete(session).await.unwrap();
+    let looks = rig.door.seen("GET /session").len();
+    rig.door.wait_for("GET /session", looks + 1).await;
+    held.cancel();
+    rig.door.wait_for("DELETE /ses_1", 1).await;
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn a_session_of_opencode_is_known_although_its_first_prompt_was_cancelled() {
     let mut rig = Rig::started(limits()).await;

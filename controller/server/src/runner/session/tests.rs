@@ -508,6 +508,12 @@ fn a_session_is_deleted_and_never_tried_for_ever_in_a_broken_directory() {
             &["remove"] as &[_],
             "deleting",
         ),
+        (
+            "opencode may have one that nobody heard of",
+            Bench::rest().rows(|work| (work.prompted, work.deleted) = (true, true)),
+            &["delete"],
+            "deleting",
+        ),
         ("opencode has it", Bench::deleting(), &["delete"], "deleting"),
         ("it is gone there", Bench::deleting().done(CallResult::Deleted(Ok(()))), &["remove"], "deleting"),
         ("it could not be deleted", Bench::deleting().done(away()), &[], "rest"),

@@ -253,14 +253,15 @@ impl Session {
         out.push(Output::Reread);
     }
 
-    /// Deletes a session once its turn has ended.
+    /// Deletes a session once its turn has ended. Where opencode's own was never heard of, it may be there all the same:
+    /// the call that made it may have been given up.
     fn delete_if_asked(&mut self, out: &mut Vec<Output>) {
         if !self.work.deleted || !self.is_quiet() || self.not_before.is_some() {
             return;
         }
         self.stage = Stage::Deleting;
-        if self.work.opencode_session_id.is_some() {
-            self.call(Request::Delete, out);
+        if self.work.opencode_session_id.is_some() || self.work.prompted {
+            self.call(Request::Delete(self.id), out);
         } else {
             out.push(Output::Remove);
         }

@@ -29,6 +29,7 @@ struct WorkRow {
     opencode_session_id: Option<String>,
     translator: Option<String>,
     deleted: bool,
+    prompted: bool,
 }
 
 pub(super) async fn load_work(
@@ -38,7 +39,8 @@ pub(super) async fn load_work(
     let mut tx = readers.begin().await?;
     let rows: Vec<WorkRow> = sqlx::query_as(
         "SELECT id, directory, title, title_fixed, opencode_session_id, translator,
-             deleted_at IS NOT NULL AS deleted
+             deleted_at IS NOT NULL AS deleted,
+             EXISTS (SELECT 1 FROM turn WHERE session_id = build_session.id) AS prompted
          FROM build_session WHERE namespace = ?1 AND sandbox = ?2 AND id IN (
              SELECT session_id FROM turn WHERE state IN ('queued', 'running')
              UNION SELECT id FROM build_session WHERE namespace = ?1 AND sandbox = ?2 AND deleted_at IS NOT NULL)
@@ -72,6 +74,7 @@ async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, Stor
         opencode_session_id: row.opencode_session_id,
         translator: row.translator,
         deleted: row.deleted,
+        prompted: row.prompted,
         running,
         queued,
         asks,
