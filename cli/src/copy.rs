@@ -1,7 +1,7 @@
 //! `berth cp`: files out of a session's working directory. Does IO.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs,
     io::{self, Write},
     path::{Component, Path, PathBuf},
 };
@@ -19,11 +19,15 @@ use crate::{
     error::{CliError, Exit},
     output::{Output, Shape},
     render::Tone,
+    replacement::Replacement,
     sessions,
 };
 
 /// Most files of one directory, with everything beneath it.
 const FILES_MAX: usize = 100_000;
+
+/// Mode of the files, less the umask.
+const MODE: u32 = 0o666;
 
 /// `berth cp`, checked.
 #[derive(Debug, Clone)]
@@ -96,40 +100,32 @@ async fn file(
     to: &Path,
     force: bool,
 ) -> Result<(), CliError> {
-    let failed = |source| CliError::Write { path: to.to_owned(), source };
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists if !force => is_there(to),
+        _ => CliError::Write { path: to.to_owned(), source },
+    };
     if !force && to.exists() {
-        let reason = "is there already: --force replaces it".to_owned();
-        return Err(CliError::BadFile { path: to.to_owned(), reason });
+        return Err(is_there(to));
     }
-    // Beside it first: a copy that breaks off leaves what was there.
-    let beside = to.with_added_extension("part");
-    let mut part: Option<fs::File> = None;
-    let begin = |beside: &Path| OpenOptions::new().write(true).create(true).truncate(true).open(beside);
-    let written = download(
-        client,
-        session,
-        path,
-        |bytes| {
-            let file = match &mut part {
-                Some(file) => file,
-                None => part.insert(begin(&beside)?),
-            };
-            file.write_all(bytes)
-        },
-        failed,
-    )
-    .await;
-    if let Err(error) = written {
-        if part.is_some() {
-            // The error of the copy is the one to tell.
-            let _ = fs::remove_file(&beside);
-        }
-        return Err(error);
-    }
-    if part.is_none() {
-        begin(&beside).map_err(failed)?;
-    }
-    fs::rename(&beside, to).map_err(failed)
+    let mut begun: Option<Replacement> = None;
+    let begin = || Replacement::begin(to, MODE);
+    let write = |bytes: &[u8]| {
+        let file = match &mut begun {
+            Some(file) => file,
+            None => begun.insert(begin()?),
+        };
+        file.write_all(bytes)
+    };
+    download(client, session, path, write, failed).await?;
+    let file = match begun {
+        Some(file) => file,
+        None => begin().map_err(failed)?,
+    };
+    file.finish(force).map_err(failed)
+}
+
+fn is_there(to: &Path) -> CliError {
+    CliError::BadFile { path: to.to_owned(), reason: "is there already: --force replaces it".to_owned() }
 }
 
 async fn download(

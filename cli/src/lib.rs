@@ -32,6 +32,7 @@ pub mod output;
 pub mod printer;
 pub mod process;
 pub mod render;
+mod replacement;
 pub mod run;
 pub mod sessions;
 pub mod shell;

@@ -3,9 +3,9 @@
 use std::{
     ffi::OsString,
     fmt::Write as _,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -23,7 +23,7 @@ use super::{
     secrets::{redactor, without_secrets},
     server,
 };
-use crate::{args::PROVIDER_VARIABLES, error::CliError};
+use crate::{args::PROVIDER_VARIABLES, error::CliError, replacement::Replacement};
 
 /// Most of each log, in bytes: its end.
 const LOG_MAX: u64 = 256 * 1024;
@@ -38,9 +38,9 @@ const ROOT: &str = "berth-diagnostics";
 pub(super) async fn write(path: &Path, config: &DoctorConfig, checks: &[Check]) -> Result<(), CliError> {
     let members = collect(config, checks).await;
     let failed = |source| CliError::Write { path: path.to_owned(), source };
-    let beside = path.with_added_extension("part");
-    archive(&beside, &members).map_err(failed)?;
-    fs::rename(&beside, path).map_err(failed)
+    let file = Replacement::begin(path, 0o600).map_err(failed)?;
+    archive(file.file(), &members).map_err(failed)?;
+    file.finish(true).map_err(failed)
 }
 
 /// A file of the archive.
@@ -55,8 +55,7 @@ impl Member {
     }
 }
 
-fn archive(path: &Path, members: &[Member]) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+fn archive(file: &File, members: &[Member]) -> io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
     let time = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
     for member in members {

@@ -1,9 +1,8 @@
 //! `berth sessions export`: the whole log as JSON lines, or the conversation as Markdown. Does IO.
 
 use std::{
-    fs::File,
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use berth_client::BerthClient;
@@ -16,8 +15,12 @@ use super::{
 use crate::{
     args::ExportFormat,
     error::{CliError, Exit},
+    replacement::Replacement,
     text::clean_line,
 };
+
+/// Mode of the file, less the umask.
+const MODE: u32 = 0o666;
 
 pub(super) async fn export(
     client: &BerthClient,
@@ -68,38 +71,44 @@ pub(super) async fn each(
 }
 
 /// Where it is written to: a file takes the place of an older one only when it is whole.
-struct Sink {
-    writer: Box<dyn Write + Send>,
-    /// The file, and the one beside it that is written.
-    file: Option<(std::path::PathBuf, std::path::PathBuf)>,
+enum Sink {
+    Output(BufWriter<io::Stdout>),
+    File { path: PathBuf, file: BufWriter<Replacement> },
 }
 
 impl Sink {
     fn open(output: Option<&Path>) -> Result<Self, CliError> {
         let Some(path) = output.filter(|path| *path != Path::new("-")) else {
-            return Ok(Self { writer: Box::new(BufWriter::new(io::stdout())), file: None });
+            return Ok(Self::Output(BufWriter::new(io::stdout())));
         };
-        let beside = path.with_added_extension("part");
-        let file =
-            File::create(&beside).map_err(|source| CliError::Write { path: path.to_owned(), source })?;
-        Ok(Self { writer: Box::new(BufWriter::new(file)), file: Some((path.to_owned(), beside)) })
+        let failed = |source| CliError::Write { path: path.to_owned(), source };
+        let file = Replacement::begin(path, MODE).map_err(failed)?;
+        Ok(Self::File { path: path.to_owned(), file: BufWriter::new(file) })
     }
 
     fn failed(&self, source: io::Error) -> CliError {
-        match &self.file {
-            Some((path, _)) => CliError::Write { path: path.clone(), source },
-            None => CliError::Output(source),
+        match self {
+            Self::File { path, .. } => CliError::Write { path: path.clone(), source },
+            Self::Output(_) => CliError::Output(source),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), CliError> {
-        self.writer.write_all(bytes).map_err(|error| self.failed(error))
+        let written = match self {
+            Self::File { file, .. } => file.write_all(bytes),
+            Self::Output(out) => out.write_all(bytes),
+        };
+        written.map_err(|error| self.failed(error))
     }
 
-    fn finish(mut self) -> Result<Exit, CliError> {
-        self.writer.flush().map_err(|error| self.failed(error))?;
-        if let Some((path, beside)) = &self.file {
-            std::fs::rename(beside, path).map_err(|error| self.failed(error))?;
+    fn finish(self) -> Result<Exit, CliError> {
+        match self {
+            Self::Output(mut out) => out.flush().map_err(CliError::Output)?,
+            Self::File { path, file } => {
+                let failed = |source| CliError::Write { path, source };
+                let whole = file.into_inner().map_err(io::IntoInnerError::into_error);
+                whole.and_then(|file| file.finish(true)).map_err(failed)?;
+            }
         }
         Ok(Exit::Succeeded)
     }
