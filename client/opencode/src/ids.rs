@@ -44,6 +44,16 @@ pub fn is_made_before(id: &str, unix_ms: i64) -> bool {
     milliseconds(id).is_some_and(|made| is_behind(made, unix_ms.cast_unsigned()))
 }
 
+/// True when an id says that it was made after this moment of the clock that made it. False for what is no such id.
+pub fn is_made_after(id: &str, unix_ms: i64) -> bool {
+    milliseconds(id).is_some_and(|made| is_behind(unix_ms.cast_unsigned() & TIME_BITS, made))
+}
+
+/// True for an id that tells when it was made, as those of messages and parts do.
+pub fn tells_time(id: &str) -> bool {
+    milliseconds(id).is_some()
+}
+
 /// True when an id was made an hour or more before another, whose clock may be another one. False for what is no such
 /// id.
 pub fn is_much_older(id: &str, other: &str) -> bool {

@@ -447,6 +447,9 @@ pub trait Store: Send + Sync + 'static {
     /// Whether there is such a session: a quick look, for those who only want to know that.
     async fn has_session(&self, id: Uuid) -> Result<bool, StoreError>;
 
+    /// The session that this one of opencode's was made for; deleted ones are gone.
+    async fn session_of_root(&self, sandbox: &SandboxKey, root: &str) -> Result<Option<Uuid>, StoreError>;
+
     /// Sessions of a sandbox, newest first.
     async fn list_sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError>;
 

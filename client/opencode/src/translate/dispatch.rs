@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     event::{Event, PartDelta},
+    ids,
     model::{
         ErrorInfo, MessageInfo, Part, PartKind, PermissionRequest, QuestionRequest, Role, SessionInfo,
         SessionStatus, Todo, ToolReference,
@@ -215,8 +216,8 @@ impl SessionTranslator {
         }
     }
 
-    /// The running turn's prompt cannot be answered any more, a step of it is void, and of an earlier turn the history
-    /// is told. Anything else is counted.
+    /// The running turn's prompt cannot be answered any more, a step of it is void, and what is older is told: whose turn
+    /// it was of, if any, the log knows, also of turns that are long past. Anything else is counted.
     fn on_message_removed(&mut self, message: &str, out: &mut Vec<Translation>) {
         if self.removed.iter().any(|removed| removed == message) {
             self.ignored = self.ignored.saturating_add(1);
@@ -230,7 +231,7 @@ impl SessionTranslator {
             extend(out, turn.texts.remove(None, message));
             extend(out, turn.tools.remove(None, message));
             turn.forget_step(message);
-        } else if self.earlier.iter().any(|earlier| earlier == message) {
+        } else if self.is_earlier_message(message) {
             let removed = MessageRemoved { message_id: message.to_owned() };
             push(out, EventPayload::MessageRemoved(removed));
         } else {
@@ -238,6 +239,15 @@ impl SessionTranslator {
             return;
         }
         self.remember_removed(message);
+    }
+
+    /// The message is of before the turn that runs, as far as can be told.
+    fn is_earlier_message(&self, message: &str) -> bool {
+        let is_older = self
+            .turn
+            .as_ref()
+            .map_or_else(|| ids::tells_time(message), |turn| turn.is_older_message(message));
+        is_older || self.earlier.iter().any(|earlier| earlier == message)
     }
 
     fn on_prompt_removed(&mut self, out: &mut Vec<Translation>) {

@@ -372,6 +372,11 @@ impl Turn {
         self.user_created.is_some_and(|prompt| ids::is_made_before(id, prompt))
     }
 
+    /// The message was there before our prompt: nothing else can be, as long as that was not stored.
+    pub(super) fn is_older_message(&self, id: &str) -> bool {
+        ids::tells_time(id) && (!self.prompt_seen() || self.is_older_id(id))
+    }
+
     /// The session is idle. Means nothing before the start.
     pub(super) fn see_idle(&mut self) {
         if self.started {

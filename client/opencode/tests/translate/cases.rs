@@ -7,7 +7,7 @@ use berth_opencode::{
     model::{PermissionRequest, SessionInfo, SessionStatus},
 };
 use berth_wire::{
-    event::{EventPayload, PermissionRequested, ProviderRetry, Resolution, SUBSESSION_META},
+    event::{EventPayload, MessageRemoved, PermissionRequested, ProviderRetry, Resolution, SUBSESSION_META},
     turn::{TurnErrorReason, TurnState},
 };
 use serde_json::{Value, json};
@@ -324,6 +324,37 @@ fn sv_9_messages_of_earlier_turns_that_are_removed_are_told_once() {
         idle(),
     ];
     assert_eq!(outcome(&apply(&mut translator, &events)).state, TurnState::Succeeded);
+}
+
+/// Of more turns than are remembered, also while nothing runs, and what opencode made is told apart by its time.
+#[test]
+fn sv_9_messages_of_turns_that_are_long_past_are_told() {
+    let id = |ms: u64| format!("msg_{:012x}BnfjGYH1RshWeX", ms * 0x1000);
+    let told = |out: &[Translation], id: &str| {
+        let removed = MessageRemoved { message_id: id.to_owned() };
+        assert_eq!(out, [Translation::Update(EventPayload::MessageRemoved(removed))], "{id}");
+    };
+    let mut translator = SessionTranslator::new(ROOT);
+    for turn in 1..=80 {
+        let (prompt, step, at) = (id(turn * 10), id(turn * 10 + 1), turn.cast_signed() * 10);
+        translator.begin_turn(&prompt);
+        let events = [
+            user(&prompt, at),
+            status("busy"),
+            assistant(&step, &prompt, at + 1),
+            finished(&step, &prompt, at + 1, "stop"),
+            idle(),
+        ];
+        assert_eq!(outcome(&apply(&mut translator, &events)).state, TurnState::Succeeded);
+    }
+    told(&apply(&mut translator, &[removed(&id(10))]), &id(10));
+    translator.begin_turn(&id(900));
+    told(&apply(&mut translator, &[removed(&id(11))]), &id(11));
+    apply(&mut translator, &[user(&id(900), 900), status("busy")]);
+    told(&apply(&mut translator, &[removed(&id(20))]), &id(20));
+    assert_eq!(translator.ignored_removals(), 0);
+    assert!(apply(&mut translator, &[removed(&id(905)), removed(&id(20))]).is_empty());
+    assert_eq!(translator.ignored_removals(), 2, "one that is newer, and one that is known");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     config::Limits,
-    store::{Cancel, Change, Commit, SessionCommit},
+    store::{Cancel, Change, Commit, Removed, SessionCommit},
 };
 
 mod door;
@@ -80,6 +80,26 @@ async fn a_title_that_comes_after_the_turns_end_is_kept() {
     run.title("Late");
     rig.wait_for_kind(session, "session_info_update").await;
     assert_eq!(rig.store.session(session).await.unwrap().unwrap().title.as_deref(), Some("Late"));
+    rig.stop().await;
+}
+
+/// The session is idle, and not in the owner's mind: another one keeps the owner.
+#[tokio::test]
+async fn a_message_that_is_removed_from_an_idle_session_is_told() {
+    let mut rig = Rig::started(limits()).await;
+    let (idle, other) = (rig.session().await, rig.session().await);
+    let (turn, run) = rig.begin(idle, 1).await;
+    run.complete();
+    run.idle();
+    rig.end_of(idle, turn).await;
+    rig.stop().await;
+    rig.start();
+    rig.begin(other, 2).await;
+    rig.door.emit(&json!({
+        "type": "message.removed", "properties": { "sessionID": run.root, "messageID": run.user },
+    }));
+    rig.wait_for_kind(idle, "message_removed").await;
+    assert_eq!(rig.store.turn_row(turn).await.unwrap().unwrap().removed, Removed::Wholly);
     rig.stop().await;
 }
 

@@ -515,6 +515,7 @@ macro_rules! contract {
             lists_are_filtered_and_keep_their_places,
             turns_are_paged_and_know_where_their_history_is,
             what_is_removed_is_marked,
+            removals_of_somebody_elses_messages_are_left_out,
             a_turn_that_did_not_succeed_is_retried_with_all_it_had,
             usage_is_summed_over_turns,
             a_key_queues_once_whoever_races,

@@ -124,6 +124,15 @@ impl SqliteFile {
         Ok(query.bind(id).fetch_one(&self.readers).await?)
     }
 
+    async fn session_of_root(&self, sandbox: &SandboxKey, root: &str) -> Result<Option<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT id FROM build_session
+             WHERE namespace = ? AND sandbox = ? AND opencode_session_id = ? AND deleted_at IS NULL",
+        );
+        let query = query.bind(&sandbox.namespace).bind(&sandbox.name).bind(root);
+        Ok(query.fetch_optional(&self.readers).await?)
+    }
+
     async fn list_sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
         lists::sessions(&self.readers, query).await
     }

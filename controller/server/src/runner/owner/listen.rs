@@ -1,6 +1,7 @@
 //! What the link tells, handed on to the sandbox's state and the sessions, and the reading of state after a gap.
 
 use berth_opencode::{Event, GlobalEvent, Snapshot};
+use berth_wire::event::{EventPayload, MessageRemoved};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -13,7 +14,7 @@ use super::{
     },
     Owner, OwnerError,
 };
-use crate::http::error_chain;
+use crate::{http::error_chain, store::NewEvent};
 
 impl Owner {
     /// Takes one event of the link.
@@ -90,6 +91,11 @@ impl Owner {
     async fn translate(&mut self, event: &GlobalEvent) -> Result<(), OwnerError> {
         let sessions: Vec<(Uuid, bool)> =
             self.sessions.iter().map(|(&id, session)| (id, session.concerns(event))).collect();
+        if let Event::MessageRemoved { session_id, message_id } = &event.event
+            && !sessions.iter().any(|(_, concerned)| *concerned)
+        {
+            self.note_removal(session_id, message_id).await?;
+        }
         for (session, concerned) in sessions {
             if concerned {
                 self.feed(session, Input::Event(event)).await?;
@@ -97,6 +103,16 @@ impl Owner {
             } else {
                 self.feed(session, Input::Alive).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// A message was removed from a session of opencode's with which nothing is to do: the log of ours is told.
+    async fn note_removal(&mut self, root: &str, message_id: &str) -> Result<(), OwnerError> {
+        if let Some(session) = self.store.session_of_root(&self.key, root).await? {
+            let payload = EventPayload::MessageRemoved(MessageRemoved { message_id: message_id.to_owned() });
+            let event = NewEvent { turn_id: None, payload };
+            self.batch.push(session, event, Instant::now(), self.limits.batch);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Lists, pages, retries, and what is kept of prompts.
 
+use berth_opencode::ids;
 use berth_wire::{
     api::{PromptPart, SessionState, shown_prompt},
     event::{EventPayload, MessageRemoved, Voice},
@@ -114,6 +115,40 @@ pub(super) async fn what_is_removed_is_marked(store: Arc<dyn Store>) {
         marks.push(store.turn_row(id).await.unwrap().unwrap().removed);
     }
     assert_eq!(marks, [Removed::Nothing, Removed::Wholly, Removed::Partly]);
+}
+
+/// What the log never told of is not in it as removed either.
+pub(super) async fn removals_of_somebody_elses_messages_are_left_out(store: Arc<dyn Store>) {
+    let session = new_session(&*store).await;
+    let fence = take(&*store).await.fence;
+    let turn = enqueue(&*store, session, "x").await;
+    let (message, answer) = (ids::message_id(), ids::message_id());
+    let later = Timestamp::now().as_millisecond().cast_unsigned() + 60_000;
+    let foreign = format!("msg_{:012x}BnfjGYH1RshWeX", (later * 0x1000) & 0xffff_ffff_ffff);
+    let started = Change::TurnStarted { turn_id: turn, message_id: message };
+    let outcome = TurnOutcome::succeeded(TurnStopReason::EndTurn);
+    let change = vec![started, Change::TurnEnded { turn_id: turn, outcome }];
+    store.commit(commit(fence, session, vec![], change)).await.unwrap();
+    let root = Change::OpencodeSession { id: "ses_1".to_owned() };
+    let removed = |message: &str| {
+        let removed = MessageRemoved { message_id: message.to_owned() };
+        NewEvent { turn_id: None, payload: EventPayload::MessageRemoved(removed) }
+    };
+    store.commit(commit(fence, session, vec![removed(&foreign)], vec![root])).await.unwrap();
+    let removed_of = async || store.turn_row(turn).await.unwrap().unwrap().removed;
+    assert_eq!(removed_of().await, Removed::Nothing);
+    store.commit(commit(fence, session, vec![removed(&answer), removed("before")], vec![])).await.unwrap();
+    assert_eq!(removed_of().await, Removed::Partly);
+    let log = store.events_after(session, 0, 100).await.unwrap();
+    let told: Vec<_> = log.iter().filter(|event| event.payload.to_parts().0 == "message_removed").collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].payload, removed(&answer).payload);
+    assert!(log.iter().map(|event| event.seq).eq(1..=2), "without a hole: {log:?}");
+
+    assert_eq!(store.session_of_root(&sandbox(), "ses_1").await.unwrap(), Some(session));
+    assert_eq!(store.session_of_root(&sandbox(), "ses_2").await.unwrap(), None);
+    store.request_delete(session).await.unwrap();
+    assert_eq!(store.session_of_root(&sandbox(), "ses_1").await.unwrap(), None);
 }
 
 pub(super) async fn a_turn_that_did_not_succeed_is_retried_with_all_it_had(store: Arc<dyn Store>) {

@@ -1,6 +1,9 @@
 //! The log, and the ends of turns in it: what owners and callers both write. Writes run inside a transaction of their
 //! caller.
 
+use std::{borrow::Cow, time::Duration};
+
+use berth_opencode::ids;
 use berth_wire::{
     event::{EventPayload, PAYLOAD_VERSION},
     turn::TurnOutcome,
@@ -11,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     super::{LogBounds, LogPage, NewEvent, StoreError},
-    now,
+    milliseconds, now,
     rows::EventRow,
     to_name,
 };
@@ -75,9 +78,6 @@ pub(super) async fn append_events(
             .bind(at)
             .execute(&mut **tx)
             .await?;
-        if let EventPayload::MessageRemoved(removed) = &event.payload {
-            mark_removed(tx, session_id, &removed.message_id).await?;
-        }
     }
     let end = first + i64::try_from(events.len()).unwrap_or(i64::MAX) - 1;
     note_last(tx, events, end).await
@@ -95,19 +95,53 @@ async fn note_last(tx: &mut Tx<'_>, events: &[NewEvent], end: i64) -> Result<(),
     Ok(())
 }
 
+/// How far the clock that made a message may be ahead of the one that says when its turn ended.
+const SKEW: Duration = Duration::from_secs(5);
+
+/// Marks the turns that messages were removed from, and leaves out removals of what is no turn's: messages of somebody
+/// else's turns, which the log never told of.
+pub(super) async fn mark_removed(
+    tx: &mut Tx<'_>,
+    session_id: Uuid,
+    events: &mut Cow<'_, [NewEvent]>,
+) -> Result<(), StoreError> {
+    let removed = events.iter().filter_map(|event| match &event.payload {
+        EventPayload::MessageRemoved(removed) => Some(removed.message_id.clone()),
+        _ => None,
+    });
+    for message_id in removed.collect::<Vec<_>>() {
+        if mark_turn(tx, session_id, &message_id).await? {
+            continue;
+        }
+        tracing::debug!(%session_id, message_id, "a message was removed that is no turn's");
+        events.to_mut().retain(|event| match &event.payload {
+            EventPayload::MessageRemoved(removed) => removed.message_id != message_id,
+            _ => true,
+        });
+    }
+    Ok(())
+}
+
 /// A prompt's message has the id under which it was sent. Other messages are the agent's, and belong to the turn whose
-/// prompt is the last before them: opencode's ids sort by time.
-async fn mark_removed(tx: &mut Tx<'_>, session_id: Uuid, message_id: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "UPDATE turn SET removed = max(removed, CASE WHEN message_id = ?2 THEN 2 ELSE 1 END)
-         WHERE id = (SELECT id FROM turn WHERE session_id = ?1 AND message_id <= ?2
-             ORDER BY message_id DESC LIMIT 1)",
+/// prompt is the last before them, if they were made before that ended: opencode's ids sort by time, and tell it. False
+/// when there is no such turn.
+async fn mark_turn(tx: &mut Tx<'_>, session_id: Uuid, message_id: &str) -> Result<bool, StoreError> {
+    let turn: Option<(Uuid, bool, Option<i64>)> = sqlx::query_as(
+        "SELECT id, message_id = ?2, ended_at FROM turn WHERE session_id = ?1 AND message_id <= ?2
+         ORDER BY message_id DESC LIMIT 1",
     )
     .bind(session_id)
     .bind(message_id)
-    .execute(&mut **tx)
+    .fetch_optional(&mut **tx)
     .await?;
-    Ok(())
+    let made_later =
+        |ended: Option<i64>| ended.is_some_and(|at| ids::is_made_after(message_id, at + milliseconds(SKEW)));
+    let Some((turn, whole, _)) = turn.filter(|(_, whole, ended)| *whole || !made_later(*ended)) else {
+        return Ok(false);
+    };
+    let query = sqlx::query("UPDATE turn SET removed = max(removed, ?) WHERE id = ?");
+    query.bind(if whole { 2 } else { 1 }).bind(turn).execute(&mut **tx).await?;
+    Ok(true)
 }
 
 /// Writes a turn's end, unless it has ended before. True when this call ended it.

@@ -82,6 +82,7 @@ store! {
     async fn create_session(new: NewSession) -> Session;
     async fn session(id: Uuid) -> Option<Session>;
     async fn has_session(id: Uuid) -> bool;
+    async fn session_of_root(sandbox: &SandboxKey, root: &str) -> Option<Uuid>;
     async fn list_sessions(query: &SessionQuery) -> Vec<Session>;
     async fn rename_session(id: Uuid, title: &str) -> Option<Session>;
     async fn request_delete(id: Uuid) -> bool;

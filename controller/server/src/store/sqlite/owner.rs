@@ -11,7 +11,7 @@ use super::{
         Change, Commit, NewEvent, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork,
         StoreError, UnreadableTurn,
     },
-    log::{append_events, end_turn},
+    log::{append_events, end_turn, mark_removed},
     milliseconds, now,
     rows::{AskRow, TurnRow, timestamp},
 };
@@ -207,6 +207,7 @@ async fn commit_session(tx: &mut Tx<'_>, session: &SessionCommit) -> Result<Vec<
     for change in &session.changes {
         apply_change(tx, session.session_id, change, &mut events).await?;
     }
+    mark_removed(tx, session.session_id, &mut events).await?;
     append_events(tx, session.session_id, &events).await?;
     if let Some(translator) = &session.translator {
         let query = sqlx::query("UPDATE build_session SET translator = ? WHERE id = ?");
