@@ -196,7 +196,9 @@ async fn it_can_be_suspended_and_leaves_the_terminal_as_it_was() {
     tmux.types("half a prom").press(&["C-z"]);
     tmux.sees("Stopped").await;
     tmux.sees_no("/help").await;
-    tmux.enters("stty -a | grep -o ' icanon'").sees(" icanon").await;
+    tmux.enters("stty -a | grep -o ' icanon'");
+    // Its output, and not the command as it was typed.
+    tmux.wait_for_count("\n icanon", 1).await;
     tmux.enters("fg");
     tmux.sees("› half a prom").await;
     tmux.types("pt").press(&["Enter"]);
