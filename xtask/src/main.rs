@@ -1,4 +1,4 @@
-//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries}`.
+//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries, cluster}`.
 //!
 //! This binary only runs other programs and judges what they say. It depends on none of Berth's crates, so it
 //! starts quickly and works when they do not compile; what needs them is in `xtask/generate`, `xtask/bench` and `fuzz`.
@@ -10,7 +10,9 @@
 
 mod bench;
 mod check;
+mod cluster;
 mod fuzz;
+mod images;
 mod pod;
 mod process;
 mod test;
@@ -63,6 +65,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Builds the programs that run in pods, small and static, and prints their paths and sizes.
     PodBinaries,
+    /// A real Kubernetes cluster of one node, without Docker.
+    Cluster(cluster::Arguments),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -80,5 +84,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench { filter, write } => bench::run(&workspace, filter.as_deref(), write),
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Task::PodBinaries => pod::build(&workspace),
+        Task::Cluster(arguments) => cluster::run(&workspace, &arguments),
     }
 }
