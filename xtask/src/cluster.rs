@@ -79,7 +79,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
         }
         Action::Exec { command } => {
             let (program, rest) = command.split_first().expect("clap wants at least one word");
-            run_shown(lifecycle::running(&layout)?.command(program).args(rest))?;
+            let status = lifecycle::running(&layout)?.command(program).args(rest).status()?;
+            // Whatever the program wanted to say, it has said.
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Ok(code.map_or(ExitCode::FAILURE, ExitCode::from));
         }
         Action::Node => node::run(&layout)?,
     }

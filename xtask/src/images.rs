@@ -1,10 +1,142 @@
 //! Builds images from Containerfiles with buildah, without a daemon.
+//!
+//! Each context is put together in the cache: the Containerfile of `deploy/images/<name>` and the files that it copies,
+//! so that one image never waits for, or holds, what only another needs.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context, ensure};
+use clap::ValueEnum;
 
-use crate::{process::capture, workspace::Workspace};
+use crate::{
+    pod,
+    process::{capture, run_shown},
+    workspace::Workspace,
+};
+
+/// Where certificates of public authorities are on Debian: package ca-certificates.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// What `berth-sandbox` is built on, and the suite of Debian that stands in for it where no registry is asked.
+const BASE: (&str, &str) = ("docker.io/library/debian:bookworm-slim", "bookworm");
+
+/// An image of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Image {
+    /// The door, as the native sidecar of a pod.
+    Sidecar,
+    /// Operator and session server.
+    Controller,
+    /// The scripted model and the fake opencode.
+    Testkit,
+    /// opencode under its supervisor, with tools.
+    Sandbox,
+}
+
+/// Builds `images`, or all, and prints for each its name, archive and size.
+pub(crate) fn run(workspace: &Workspace, images: &[Image]) -> anyhow::Result<ExitCode> {
+    let images = if images.is_empty() { Image::value_variants() } else { images };
+    for image in images {
+        let archive = image.build(workspace).with_context(|| image.name())?;
+        let size = fs::metadata(&archive)?.len() / 1024;
+        println!("{} {} {size} KiB", image.reference(), archive.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Image {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| format!("berth-{}", value.get_name()))
+    }
+
+    /// By this name a node has it once its archive is loaded.
+    fn reference(self) -> String {
+        format!("localhost/{}:dev", self.name())
+    }
+
+    fn build(self, workspace: &Workspace) -> anyhow::Result<PathBuf> {
+        let name = self.name();
+        let home = workspace.cache.join("images");
+        let context = home.join(&name);
+        // What an earlier build was made of must not get into this one.
+        if context.exists() {
+            fs::remove_dir_all(&context)?;
+        }
+        fs::create_dir_all(&context)?;
+        let containerfile = workspace.root.join("deploy/images").join(&name).join("Containerfile");
+        copy(&containerfile, &context.join("Containerfile"))?;
+        self.gather(workspace, &context)?;
+        let archive = home.join(format!("{name}.tar"));
+        build(workspace, &context, &self.reference(), &archive)?;
+        fs::remove_dir_all(&context)?;
+        Ok(archive)
+    }
+
+    /// Puts what the Containerfile copies into its context.
+    fn gather(self, workspace: &Workspace, context: &Path) -> anyhow::Result<()> {
+        let programs = |package: &str| pod::static_programs(workspace, &[package]);
+        match self {
+            Self::Sidecar => {
+                copy(Path::new(CERTIFICATES), &context.join("ca-certificates.crt"))?;
+                copy_into(context, &programs("berth-sidecar")?)
+            }
+            Self::Controller => {
+                copy(Path::new(CERTIFICATES), &context.join("ca-certificates.crt"))?;
+                copy_into(context, &programs("berth-controller")?)
+            }
+            Self::Testkit => copy_into(context, &programs("berth-testkit")?),
+            Self::Sandbox => {
+                make_base(workspace)?;
+                let opencode = capture(&mut workspace.command("deploy/opencode/install.sh"))?;
+                let opencode = PathBuf::from(opencode.trim());
+                copy_into(context, &programs("berth-serve")?)?;
+                copy_into(context, std::slice::from_ref(&opencode))?;
+                // <cache>/opencode/<version>/node_modules/<package>/bin/opencode
+                let installed =
+                    opencode.ancestors().nth(4).context("opencode is not where it is installed")?;
+                let mut copy = workspace.command("cp");
+                run_shown(copy.arg("--recursive").arg(installed.join("config")).arg(context))
+            }
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::copy(from, to).with_context(|| from.display().to_string())?;
+    Ok(())
+}
+
+fn copy_into(directory: &Path, files: &[PathBuf]) -> anyhow::Result<()> {
+    for file in files {
+        copy(file, &directory.join(file.file_name().context("no file")?))?;
+    }
+    Ok(())
+}
+
+/// Makes the base image from Debian's packages, once.
+fn make_base(workspace: &Workspace) -> anyhow::Result<()> {
+    let (name, suite) = BASE;
+    if capture(buildah(workspace).args(["inspect", "--type=image", name])).is_ok() {
+        return Ok(());
+    }
+    eprintln!("making {name} from Debian's packages, once");
+    let context = workspace.cache.join("images/debian");
+    if context.exists() {
+        fs::remove_dir_all(&context)?;
+    }
+    fs::create_dir_all(&context)?;
+    let mut debootstrap = workspace.command("unshare");
+    // It mounts, and this must not be seen outside; and what it prints is for nobody.
+    debootstrap.args(["--mount", "--", "debootstrap", "--variant=minbase", suite]).arg(context.join("root"));
+    capture(&mut debootstrap).context("debootstrap makes the base image (apt-get install debootstrap)")?;
+    fs::write(context.join("Containerfile"), "FROM scratch\nCOPY root /\nCMD [\"bash\"]\n")?;
+    capture(buildah(workspace).args(["build", "--pull-never", "--tag", name]).arg(&context))?;
+    Ok(fs::remove_dir_all(context)?)
+}
 
 /// Builds the image that `directory`/Containerfile describes, and writes it to `archive`.
 pub(crate) fn build(
@@ -35,4 +167,26 @@ fn buildah(workspace: &Workspace) -> Command {
     }
     buildah.args(["--storage-driver", "vfs"]).env("BUILDAH_ISOLATION", "chroot");
     buildah
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_image_has_a_containerfile_and_none_runs_as_root() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/images");
+        for image in Image::value_variants() {
+            let text = fs::read_to_string(root.join(image.name()).join("Containerfile")).unwrap();
+            let users: Vec<&str> = text.lines().filter(|line| line.starts_with("USER ")).collect();
+            assert_eq!(users, ["USER 65532:65532"], "{}", image.name());
+        }
+        assert_eq!(fs::read_dir(root).unwrap().count(), Image::value_variants().len());
+    }
+
+    #[test]
+    fn the_base_is_what_the_containerfile_names() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/images/berth-sandbox/Containerfile");
+        assert!(fs::read_to_string(path).unwrap().contains(&format!("FROM {}\n", BASE.0)));
+    }
 }

@@ -1,4 +1,4 @@
-//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries, cluster}`.
+//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries, images, cluster}`.
 //!
 //! This binary only runs other programs and judges what they say. It depends on none of Berth's crates, so it
 //! starts quickly and works when they do not compile; what needs them is in `xtask/generate`, `xtask/bench` and `fuzz`.
@@ -65,6 +65,12 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Builds the programs that run in pods, small and static, and prints their paths and sizes.
     PodBinaries,
+    /// Builds the images, without a daemon, and prints their names, archives and sizes.
+    Images {
+        /// Images to build; all when none is named.
+        #[arg(value_enum)]
+        images: Vec<images::Image>,
+    },
     /// A real Kubernetes cluster of one node, without Docker.
     Cluster(cluster::Arguments),
 }
@@ -84,6 +90,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench { filter, write } => bench::run(&workspace, filter.as_deref(), write),
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Task::PodBinaries => pod::build(&workspace),
+        Task::Images { images } => images::run(&workspace, &images),
         Task::Cluster(arguments) => cluster::run(&workspace, &arguments),
     }
 }

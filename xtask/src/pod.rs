@@ -30,7 +30,12 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 
 /// Builds them all, and gives their paths.
 pub(crate) fn programs(workspace: &Workspace) -> anyhow::Result<Vec<PathBuf>> {
-    let programs = build_programs(workspace, &["--profile", "pod", "--target", TARGET], &PACKAGES)?;
+    static_programs(workspace, &PACKAGES)
+}
+
+/// Builds the programs of these packages for any image, and gives their paths.
+pub(crate) fn static_programs(workspace: &Workspace, packages: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
+    let programs = build_programs(workspace, &["--profile", "pod", "--target", TARGET], packages)?;
     for path in &programs {
         let shown = path.display();
         let bytes = fs::read(path).with_context(|| shown.to_string())?;
