@@ -1,0 +1,17 @@
+//! The kinds of Berth's Kubernetes API (group `berth.dev`, version `v1alpha1`): their types and schemas, the names and
+//! labels of what is made from them, conditions with their reasons, and the configuration that opencode gets.
+//!
+//! It is not responsible for making any of it: that is the operator's. Pure.
+
+pub mod condition;
+pub mod configuration;
+pub mod definition;
+pub mod layout;
+pub mod names;
+pub mod quantity;
+pub mod sandbox;
+pub mod status;
+
+pub use condition::{ConditionType, Reason};
+pub use sandbox::{Sandbox, SandboxSpec};
+pub use status::SandboxStatus;

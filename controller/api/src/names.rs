@@ -1,0 +1,81 @@
+//! Names, labels, annotations and the finalizer of what belongs to a `Sandbox`. Pure.
+
+/// Longest name of a `Sandbox`, in bytes: with the longest ending below it stays within the 63 of a label.
+pub const NAME_MAX: usize = 52;
+
+/// Field manager of the operator, also the value of [`MANAGED_BY`].
+pub const MANAGER: &str = "berth-operator";
+
+/// Whose object this is, as Kubernetes recommends to say it.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Label of a pod, Secret or claim with the name of its `Sandbox`.
+pub const SANDBOX: &str = "berth.dev/sandbox";
+
+/// Label of a pod with the hash of the rule set that holds for its network, and of the policy that has these rules.
+pub const RULE_SET: &str = "berth.dev/rule-set";
+
+/// Annotation of a pod with the hash of what it was built from.
+pub const POD_HASH: &str = "berth.dev/pod-hash";
+
+/// Beginning of every label and annotation that is Berth's.
+pub const PREFIX: &str = "berth.dev/";
+
+/// Keeps a `Sandbox` until its turns have ended.
+pub const FINALIZER: &str = "berth.dev/end-turns";
+
+/// Headless Service of each namespace with sandboxes, and the `subdomain` of their pods.
+pub const SERVICE: &str = "berth-sandboxes";
+
+/// Network policy of each namespace with sandboxes that closes their pods.
+pub const DEFAULT_DENY: &str = "berth-default-deny";
+
+/// Key of the door's password in a sandbox's Secret.
+pub const DOOR_PASSWORD: &str = "password";
+
+/// Key of opencode's internal password in a sandbox's Secret.
+pub const OPENCODE_PASSWORD: &str = "opencode-password";
+
+/// Name of a sandbox's pod.
+pub fn pod(sandbox: &str) -> String {
+    format!("{sandbox}-sandbox")
+}
+
+/// Name of a sandbox's Secret.
+pub fn secret(sandbox: &str) -> String {
+    format!("{sandbox}-door")
+}
+
+/// Name of the claim for a sandbox's workspace.
+pub fn claim(sandbox: &str) -> String {
+    format!("{sandbox}-workspace")
+}
+
+/// Name of the network policy with the rules of this hash.
+pub fn rule_set(hash: &str) -> String {
+    format!("berth-rules-{hash}")
+}
+
+/// The variable in which a provider's key is handed to opencode: `my-gateway` gives `PROVIDER_MY_GATEWAY_API_KEY`.
+pub fn key_variable(provider: &str) -> String {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
+    format!("PROVIDER_{}_API_KEY", provider.chars().map(plain).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_gives_names_within_the_bound_of_a_label() {
+        let longest = "a".repeat(NAME_MAX);
+        for name in [pod(&longest), secret(&longest), claim(&longest)] {
+            assert!(name.len() <= 63, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_a_variable_of_its_own() {
+        assert_eq!(key_variable("my-gateway.2"), "PROVIDER_MY_GATEWAY_2_API_KEY");
+    }
+}

@@ -1,0 +1,240 @@
+//! Writes the objects of a sandbox to the cluster. IO.
+//!
+//! What is shared or may be changed in place is applied; pods and Secrets are made by creating them and told apart by
+//! their owner's UID: applying would merge ours into somebody else's Secret, and would say yes to a pod that is ending.
+
+use std::{fmt::Debug, time::Duration};
+
+use berth_api::{Reason, names};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{PersistentVolumeClaim, Pod, Secret},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use rand::Rng;
+use secrecy::SecretString;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use crate::{
+    build::{Passwords, Resources, build_secret, hexadecimal},
+    decide::{PodStep, is_owned, next_step},
+    error::{ReconcileError, cannot},
+    judge::Blocked,
+    prepare::Prepared,
+    refusal,
+};
+
+/// How soon a name is looked at again that is taken by what is going away.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How soon it is tried again to make what the cluster refused.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The pod that is there now, if it is the sandbox's.
+    pub(crate) pod: Option<Pod>,
+    /// The claim that is there now.
+    pub(crate) claim: Option<PersistentVolumeClaim>,
+    /// What stands in the way.
+    pub(crate) blocked: Option<Blocked>,
+    /// When to look again, where no watch will tell.
+    pub(crate) again: Option<Duration>,
+}
+
+/// Why one object was not made.
+enum Halt {
+    /// For what it is.
+    Blocked(Blocked, Duration),
+    /// For now.
+    Failed(ReconcileError),
+}
+
+impl From<ReconcileError> for Halt {
+    fn from(error: ReconcileError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Writes everything, in the order in which one thing needs another: a pod is made when its rules are there. `pod` is
+/// what is there under the pod's name.
+pub(crate) async fn apply(
+    client: &Client,
+    prepared: &Prepared,
+    resources: Resources,
+    pod: Option<Pod>,
+) -> Result<Applied, ReconcileError> {
+    let owned = pod.as_ref().is_some_and(|pod| is_owned(pod, &prepared.owner.uid));
+    let mut applied = Applied { pod: pod.clone().filter(|_| owned), ..Applied::default() };
+    match Box::pin(write(client, prepared, resources, pod, &mut applied)).await {
+        Ok(()) => Ok(applied),
+        Err(Halt::Blocked(blocked, again)) => {
+            Ok(Applied { blocked: Some(blocked), again: Some(again), ..applied })
+        }
+        Err(Halt::Failed(error)) => Err(error),
+    }
+}
+
+async fn write(
+    client: &Client,
+    prepared: &Prepared,
+    resources: Resources,
+    there: Option<Pod>,
+    applied: &mut Applied,
+) -> Result<(), Halt> {
+    let Resources { default_deny, rule_set, service, claim, pod } = resources;
+    let namespace = &*prepared.namespace;
+    patch(client, namespace, "close the namespace's pods", &default_deny).await?;
+    patch(client, namespace, "apply the network rules", &rule_set).await?;
+    patch(client, namespace, "apply the service", &service).await?;
+    ensure_secret(client, prepared).await?;
+    if let Some(claim) = claim {
+        applied.claim = Some(ensure_claim(client, prepared, &claim).await?);
+    }
+    ensure_pod(client, prepared, pod, there, applied).await
+}
+
+/// Applies one object as it should be.
+async fn patch<K>(client: &Client, namespace: &str, what: &'static str, object: &K) -> Result<K, Halt>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let name = object.meta().name.clone().ok_or(ReconcileError::Incomplete("name"))?;
+    let written = api.patch(&name, &PatchParams::apply(names::MANAGER).force(), &Patch::Apply(object)).await;
+    written.map_err(halt(what))
+}
+
+/// Tells apart what is refused for what it is.
+fn halt(what: &'static str) -> impl FnOnce(kube::Error) -> Halt {
+    move |error| {
+        let blocked = match &error {
+            kube::Error::Api(status) => refusal::blocked(status),
+            _ => None,
+        };
+        match blocked {
+            Some(blocked) => Halt::Blocked(blocked, REFUSED),
+            None => Halt::Failed(cannot(what)(error)),
+        }
+    }
+}
+
+fn taken(kind: &str, name: &str, going: bool) -> Halt {
+    if going {
+        let message = format!("The {kind} {name} of an earlier sandbox is being deleted");
+        return Halt::Blocked(Blocked { reason: Reason::Creating, message }, SOON);
+    }
+    let message =
+        format!("The {kind} {name} is not this sandbox's: delete it, or give the sandbox another name");
+    Halt::Blocked(Blocked { reason: Reason::NameConflict, message }, REFUSED)
+}
+
+/// Passwords are made once, and never written over.
+async fn ensure_secret(client: &Client, prepared: &Prepared) -> Result<(), Halt> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), &prepared.namespace);
+    let name = names::secret(&prepared.name);
+    let there = api.get_opt(&name).await.map_err(cannot("read the secret"))?;
+    if let Some(there) = there {
+        let going = there.metadata.deletion_timestamp.is_some() || is_an_earlier_ones(&there, prepared);
+        let ours = is_owned(&there, &prepared.owner.uid) && there.metadata.deletion_timestamp.is_none();
+        return if ours { Ok(()) } else { Err(taken("secret", &name, going)) };
+    }
+    let secret = build_secret(prepared, &new_passwords());
+    api.create(&PostParams::default(), &secret).await.map_err(halt("make the secret"))?;
+    Ok(())
+}
+
+/// Owned by a sandbox of this name that is no more: Kubernetes' own collector removes it.
+fn is_an_earlier_ones(object: &impl Resource, prepared: &Prepared) -> bool {
+    let owner = &prepared.owner;
+    object.owner_references().iter().any(|reference| {
+        reference.kind == owner.kind && reference.name == owner.name && reference.uid != owner.uid
+    })
+}
+
+/// Two times 256 bits.
+fn new_passwords() -> Passwords {
+    let random = || {
+        let mut bytes = [0_u8; 32];
+        rand::rng().fill_bytes(&mut bytes);
+        SecretString::from(hexadecimal(&bytes))
+    };
+    Passwords { door: random(), opencode: random() }
+}
+
+async fn ensure_claim(
+    client: &Client,
+    prepared: &Prepared,
+    claim: &PersistentVolumeClaim,
+) -> Result<PersistentVolumeClaim, Halt> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &prepared.namespace);
+    let name = names::claim(&prepared.name);
+    let there = api.get_opt(&name).await.map_err(cannot("read the claim"))?;
+    if let Some(there) = &there {
+        let going = there.metadata.deletion_timestamp.is_some() || is_an_earlier_ones(there, prepared);
+        if going || !is_owned(there, &prepared.owner.uid) {
+            return Err(taken("claim", &name, going));
+        }
+    }
+    patch(client, &prepared.namespace, "apply the claim", claim).await
+}
+
+async fn ensure_pod(
+    client: &Client,
+    prepared: &Prepared,
+    wanted: Pod,
+    there: Option<Pod>,
+    applied: &mut Applied,
+) -> Result<(), Halt> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &prepared.namespace);
+    let name = names::pod(&prepared.name);
+    match next_step(there.as_ref(), &prepared.owner.uid) {
+        PodStep::Create => {
+            applied.pod =
+                Some(api.create(&PostParams::default(), &wanted).await.map_err(halt("make the pod"))?);
+        }
+        PodStep::Keep => follow_rules(&api, &name, &wanted, there).await?,
+        // Its end is seen by the watch; one that is not ours is not watched.
+        PodStep::Wait => applied.again = Some(SOON),
+        PodStep::Remove(uid) => remove(&api, &name, uid).await?,
+        PodStep::Conflict => {
+            let going = there.as_ref().is_some_and(|pod| is_an_earlier_ones(pod, prepared));
+            return Err(taken("pod", &name, going));
+        }
+    }
+    Ok(())
+}
+
+/// The network's rules can be changed while the pod lives.
+async fn follow_rules(api: &Api<Pod>, name: &str, wanted: &Pod, there: Option<Pod>) -> Result<(), Halt> {
+    let label =
+        |pod: &Pod| pod.metadata.labels.as_ref().and_then(|labels| labels.get(names::RULE_SET)).cloned();
+    let Some(there) = there.filter(|there| label(there) != label(wanted)) else { return Ok(()) };
+    let change = json!({ "metadata": {
+        "uid": there.metadata.uid, "labels": { names::RULE_SET: label(wanted) },
+    } });
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&change))
+        .await
+        .map_err(cannot("change the pod's network rules"))?;
+    Ok(())
+}
+
+/// Only the one of this UID.
+async fn remove(api: &Api<Pod>, name: &str, uid: String) -> Result<(), Halt> {
+    let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(name, &parameters).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        Err(error) => Err(cannot("remove the pod that ended")(error).into()),
+    }
+}

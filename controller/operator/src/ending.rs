@@ -1,0 +1,205 @@
+//! The end of a sandbox: its turns are aborted, and when all is idle, or after a bound, the finalizer goes. IO, around
+//! [`decide`], which is pure.
+
+use std::time::Duration;
+
+use berth_api::{Sandbox, layout, names};
+use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
+use berth_wire::door::{Activity, DoorTurns};
+use k8s_openapi::{
+    api::core::v1::{Namespace, Pod, Secret},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use secrecy::SecretString;
+use serde_json::json;
+
+use crate::error::{ReconcileError, cannot};
+
+/// How long turns may take to end after the deletion was asked for, in seconds.
+const BOUND: i64 = 20;
+
+/// How soon it is looked again whether they have.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Bound on one call to the door.
+const CALL: Duration = Duration::from_secs(3);
+
+/// How the end goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The finalizer may go.
+    Release,
+    /// Turns still run, and have time left.
+    Wait,
+}
+
+/// What a door told about its turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    /// Nothing runs.
+    Idle,
+    /// Something runs, or it is not known.
+    Busy,
+    /// Nobody is there to ask, or to be waited for.
+    Gone,
+}
+
+fn decide(turns: Turns, seconds_since: i64) -> Ending {
+    match turns {
+        Turns::Idle | Turns::Gone => Ending::Release,
+        Turns::Busy if seconds_since >= BOUND => Ending::Release,
+        Turns::Busy => Ending::Wait,
+    }
+}
+
+/// One step towards the end: when to look again, or `None` when the finalizer is off.
+pub(crate) async fn end(
+    client: &Client,
+    sandbox: &Sandbox,
+    namespace: &str,
+    pod: Option<&Pod>,
+) -> Result<Option<Duration>, ReconcileError> {
+    if !sandbox.finalizers().iter().any(|name| name == names::FINALIZER) {
+        return Ok(None);
+    }
+    let asked = sandbox.metadata.deletion_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let seconds = Timestamp::now().duration_since(asked).as_secs();
+    let turns = if is_ending(client, namespace).await? {
+        Turns::Gone
+    } else {
+        abort_turns(client, sandbox, namespace, pod).await?
+    };
+    if decide(turns, seconds) == Ending::Wait {
+        return Ok(Some(AGAIN));
+    }
+    if turns == Turns::Busy {
+        tracing::warn!(namespace, sandbox = sandbox.name_any(), "turns did not end within their bound");
+    }
+    release(client, sandbox, namespace).await?;
+    Ok(None)
+}
+
+/// In a namespace that goes away everything goes at once: to hold it up would leave the namespace hanging.
+async fn is_ending(client: &Client, namespace: &str) -> Result<bool, ReconcileError> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let namespace = api.get_opt(namespace).await.map_err(cannot("read the namespace"))?;
+    Ok(namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+}
+
+async fn abort_turns(
+    client: &Client,
+    sandbox: &Sandbox,
+    namespace: &str,
+    pod: Option<&Pod>,
+) -> Result<Turns, ReconcileError> {
+    let address = pod
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        .and_then(|pod| Some((pod.metadata.uid.clone()?, pod.status.as_ref()?.pod_ip.clone()?)));
+    let Some((uid, ip)) = address else { return Ok(Turns::Gone) };
+    let Some(password) = read_password(client, sandbox, namespace).await? else { return Ok(Turns::Gone) };
+    match ask_door(&ip, uid, password).await {
+        Ok(turns) => Ok(turns),
+        Err(ClientError::PortTaken | ClientError::Unauthorized) => Ok(Turns::Gone),
+        Err(error) => {
+            tracing::debug!(namespace, error = %error, "the door cannot be asked about its turns");
+            Ok(Turns::Busy)
+        }
+    }
+}
+
+async fn read_password(
+    client: &Client,
+    sandbox: &Sandbox,
+    namespace: &str,
+) -> Result<Option<SecretString>, ReconcileError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = api.get_opt(&names::secret(&sandbox.name_any())).await.map_err(cannot("read the secret"))?;
+    let bytes = secret.and_then(|secret| secret.data?.remove(names::DOOR_PASSWORD));
+    Ok(bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).map(SecretString::from))
+}
+
+async fn ask_door(ip: &str, pod_uid: String, password: SecretString) -> Result<Turns, ClientError> {
+    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+    let mut config = ClientConfig::new(format!("http://{host}:{}", layout::DOOR_PORT), password);
+    (config.connect_timeout, config.request_timeout) = (CALL, CALL);
+    (config.prove, config.pod_uid) = (true, Some(pod_uid));
+    let door = OpencodeClient::new(config)?;
+    let turns = door.door_turns().await?;
+    for (directory, session) in running(&turns) {
+        door.abort(directory, session).await?;
+    }
+    Ok(if turns.activity == Activity::Idle { Turns::Idle } else { Turns::Busy })
+}
+
+/// The sessions to abort: a subagent's ends with the one for which it works.
+fn running(turns: &DoorTurns) -> impl Iterator<Item = (&str, &str)> {
+    turns.sessions.iter().filter(|session| session.parent_id.is_none()).map(|session| {
+        (session.directory.as_deref().unwrap_or(layout::DIRECTORY), session.session_id.as_str())
+    })
+}
+
+/// Takes our finalizer off, and no other; only from the object as it was seen.
+async fn release(client: &Client, sandbox: &Sandbox, namespace: &str) -> Result<(), ReconcileError> {
+    let rest: Vec<&String> = sandbox.finalizers().iter().filter(|name| *name != names::FINALIZER).collect();
+    write_finalizers(client, sandbox, namespace, &json!(rest), "take the finalizer off").await
+}
+
+/// Puts our finalizer on; not on one that is being deleted, the cluster refuses that.
+pub(crate) async fn hold(client: &Client, sandbox: &Sandbox, namespace: &str) -> Result<(), ReconcileError> {
+    if sandbox.finalizers().iter().any(|name| name == names::FINALIZER) {
+        return Ok(());
+    }
+    let all: Vec<&str> = sandbox.finalizers().iter().map(String::as_str).chain([names::FINALIZER]).collect();
+    write_finalizers(client, sandbox, namespace, &json!(all), "put the finalizer on").await
+}
+
+async fn write_finalizers(
+    client: &Client,
+    sandbox: &Sandbox,
+    namespace: &str,
+    finalizers: &serde_json::Value,
+    what: &'static str,
+) -> Result<(), ReconcileError> {
+    let api: Api<Sandbox> = Api::namespaced(client.clone(), namespace);
+    let change = json!({ "metadata": {
+        "resourceVersion": sandbox.metadata.resource_version, "uid": sandbox.metadata.uid, "finalizers": finalizers,
+    } });
+    match api.patch_metadata(&sandbox.name_any(), &PatchParams::default(), &Patch::Merge(&change)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(cannot(what)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_have_until_the_bound() {
+        for (turns, seconds, expected) in [
+            (Turns::Idle, 0, Ending::Release),
+            (Turns::Gone, 0, Ending::Release),
+            (Turns::Busy, BOUND - 1, Ending::Wait),
+            (Turns::Busy, BOUND, Ending::Release),
+        ] {
+            assert_eq!(decide(turns, seconds), expected, "{turns:?} {seconds}");
+        }
+    }
+
+    #[test]
+    fn subagents_end_with_whom_they_work_for() {
+        let turns: DoorTurns =
+            serde_json::from_value(json!({ "activity": "busy", "omitted": 0, "sessions": [
+            { "session_id": "ses_1", "directory": "/w", "parent_id": null, "busy": true, "turns": [] },
+            { "session_id": "ses_2", "directory": "/w", "parent_id": "ses_1", "busy": true, "turns": [] },
+            { "session_id": "ses_3", "directory": null, "parent_id": null, "busy": true, "turns": [] },
+        ] }))
+            .unwrap();
+        assert_eq!(running(&turns).collect::<Vec<_>>(), [("/w", "ses_1"), (layout::DIRECTORY, "ses_3")]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Conditions out of what was seen: one function for each. Pure.
+
+mod pod;
+
+use berth_api::{
+    Reason, SandboxStatus,
+    condition::{ConditionType, Finding, find},
+    names,
+    status::PodReference,
+};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+pub use pod::{Trouble, trouble};
+
+/// Why something could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// One of `NameConflict`, `AdmissionDenied`, `QuotaExceeded`, `Invalid`, `Creating`.
+    pub reason: Reason,
+    /// What the cluster said, or what is wrong in the manifest.
+    pub message: String,
+}
+
+/// What was seen of a sandbox.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seen<'a> {
+    /// What stands in the way, if something does.
+    pub blocked: Option<&'a Blocked>,
+    /// The pod, if there is one, and it is this sandbox's.
+    pub pod: Option<&'a Pod>,
+    /// The claim, where the workspace has one.
+    pub claim: Option<&'a PersistentVolumeClaim>,
+    /// The hash that a pod would have now, if one can be built.
+    pub wanted: Option<&'a str>,
+    /// The workspace is lost with the pod.
+    pub ephemeral: bool,
+    /// The sandbox is being deleted.
+    pub deleting: bool,
+    /// The status as it was before.
+    pub before: Option<&'a SandboxStatus>,
+}
+
+/// All conditions, `Ready` first.
+pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
+    let parts = [accepted(seen), scheduled(seen), pod_ready(seen), opencode_ready(seen)];
+    let ready = ready(seen, &parts);
+    let more = [workspace_intact(seen), up_to_date(seen)];
+    std::iter::once(ready).chain(parts).chain(more).collect()
+}
+
+/// The pod as the status names it: the last one stays while there is none, so that a loss can be told.
+pub fn reference(seen: &Seen<'_>) -> Option<PodReference> {
+    let before = || seen.before.and_then(|before| before.pod.clone());
+    let Some(pod) = seen.pod else { return before() };
+    let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+    match (&pod.metadata.name, &pod.metadata.uid) {
+        (Some(name), Some(uid)) => Some(PodReference { name: name.clone(), uid: uid.clone(), ip }),
+        _ => before(),
+    }
+}
+
+/// The first of the others that does not hold, with its reason.
+fn ready(seen: &Seen<'_>, parts: &[Finding]) -> Finding {
+    if seen.deleting {
+        return Finding::no(ConditionType::Ready, Reason::Deleting, "The sandbox is being deleted");
+    }
+    match parts.iter().find(|part| part.holds != Some(true)) {
+        Some(part) => Finding { kind: ConditionType::Ready, holds: Some(false), ..part.clone() },
+        None => Finding::yes(ConditionType::Ready, Reason::Available, "The agent answers"),
+    }
+}
+
+fn accepted(seen: &Seen<'_>) -> Finding {
+    match seen.blocked {
+        Some(Blocked { reason, message }) => Finding::no(ConditionType::Accepted, *reason, message),
+        None => Finding::yes(ConditionType::Accepted, Reason::Valid, "The manifest is sound"),
+    }
+}
+
+fn scheduled(seen: &Seen<'_>) -> Finding {
+    let kind = ConditionType::PodScheduled;
+    let Some(pod) = seen.pod else { return no_pod(kind) };
+    if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+        return Finding::yes(kind, Reason::Scheduled, "The pod has a node");
+    }
+    let told = pod::condition(pod, "PodScheduled").filter(|told| told.status == "False");
+    let message = told.and_then(|told| told.message.clone());
+    if told.is_none() {
+        return Finding::no(kind, Reason::Creating, "The pod waits for a node");
+    }
+    let message = message.unwrap_or_else(|| "No node takes the pod".to_owned());
+    let claim_waits = seen.claim.is_some_and(|claim| {
+        claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound")
+    });
+    if claim_waits && message.contains("PersistentVolumeClaim") {
+        let message =
+            format!("The claim has no volume: look at its events, and at its storage class. {message}");
+        return Finding::no(kind, Reason::ClaimPending, message);
+    }
+    Finding::no(kind, Reason::Unschedulable, message)
+}
+
+fn pod_ready(seen: &Seen<'_>) -> Finding {
+    let kind = ConditionType::PodReady;
+    let Some(pod) = seen.pod else { return no_pod(kind) };
+    if let Some(Trouble { reason, message }) = trouble(pod) {
+        return Finding::no(kind, reason, message);
+    }
+    match pod::condition(pod, "Ready").filter(|told| told.status == "True") {
+        Some(_) => Finding::yes(kind, Reason::Available, "All containers of the pod are ready"),
+        None if pod::is_running(pod) => Finding::no(
+            kind,
+            Reason::OpencodeStarting,
+            "The containers run, and opencode does not answer yet",
+        ),
+        None => Finding::no(kind, Reason::Starting, "The pod's containers are being started"),
+    }
+}
+
+/// The sidecar is ready when opencode answers in a version that it speaks.
+fn opencode_ready(seen: &Seen<'_>) -> Finding {
+    let kind = ConditionType::OpencodeReady;
+    let Some(pod) = seen.pod else { return no_pod(kind) };
+    if pod::is_sidecar_ready(pod) {
+        return Finding::yes(kind, Reason::Available, "opencode answers");
+    }
+    match trouble(pod) {
+        Some(Trouble { reason, message }) => Finding::no(kind, reason, message),
+        None => Finding::no(kind, Reason::OpencodeStarting, "opencode does not answer yet"),
+    }
+}
+
+/// A loss stays told: what was lost does not come back.
+fn workspace_intact(seen: &Seen<'_>) -> Finding {
+    let kind = ConditionType::WorkspaceIntact;
+    if !seen.ephemeral {
+        return Finding::yes(kind, Reason::Persistent, "The workspace lives as long as the sandbox");
+    }
+    let told = seen.before.and_then(|before| find(&before.conditions, kind));
+    if let Some(told) = told.filter(|told| told.status == "False") {
+        return Finding::no(kind, Reason::WorkspaceLost, &*told.message);
+    }
+    let last = seen.before.and_then(|before| before.pod.as_ref());
+    let uid = seen.pod.and_then(|pod| pod.metadata.uid.as_ref());
+    match (last, uid) {
+        (Some(last), Some(uid)) if last.uid != *uid => Finding::no(
+            kind,
+            Reason::WorkspaceLost,
+            format!("The workspace was lost with the pod of UID {}, since it is ephemeral", last.uid),
+        ),
+        _ => Finding::yes(
+            kind,
+            Reason::Ephemeral,
+            "The workspace lives as long as its pod, and nothing was lost",
+        ),
+    }
+}
+
+fn up_to_date(seen: &Seen<'_>) -> Finding {
+    let kind = ConditionType::UpToDate;
+    let has = seen.pod.and_then(|pod| pod.metadata.annotations.as_ref()?.get(names::POD_HASH));
+    match (has, seen.wanted) {
+        (None, _) => no_pod(kind),
+        (_, None) => Finding::unknown(kind, Reason::Invalid, "No pod can be made of the manifest"),
+        (Some(has), Some(wanted)) if has == wanted => {
+            Finding::yes(kind, Reason::Available, "The pod is as the manifest says")
+        }
+        (Some(_), Some(_)) => Finding::no(
+            kind,
+            Reason::SpecChanged,
+            "The pod runs what an earlier manifest or platform said: delete the pod to have it made anew",
+        ),
+    }
+}
+
+fn no_pod(kind: ConditionType) -> Finding {
+    Finding::no(kind, Reason::Creating, "There is no pod yet")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What a pod's status says, as one reason. Pure.
+
+use berth_api::{Reason, layout};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,
+};
+
+/// Why a pod does not come up by itself, or why it is no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The cause.
+    pub reason: Reason,
+    /// What the cluster says, and which container.
+    pub message: String,
+}
+
+/// Longest message of a container that is passed on, in characters.
+const MESSAGE_MAX: usize = 512;
+
+/// What keeps a pod from being ready, beside time; the gravest first.
+pub fn trouble(pod: &Pod) -> Option<Trouble> {
+    whole(pod).or_else(|| statuses(pod).find_map(container))
+}
+
+/// The condition of this type.
+pub(super) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether every container runs.
+pub(super) fn is_running(pod: &Pod) -> bool {
+    let mut running =
+        statuses(pod).map(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
+    statuses(pod).count() >= 2 && running.all(|running| running)
+}
+
+/// Whether the door lets requests pass.
+pub(super) fn is_sidecar_ready(pod: &Pod) -> bool {
+    statuses(pod).any(|status| status.name == layout::SIDECAR && status.ready)
+}
+
+fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let sidecars = status.and_then(|status| status.init_container_statuses.as_ref());
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    sidecars.into_iter().chain(containers).flatten()
+}
+
+fn whole(pod: &Pod) -> Option<Trouble> {
+    let status = pod.status.as_ref()?;
+    let (reason, phase) = (status.reason.as_deref(), status.phase.as_deref());
+    let message = || status.message.clone().unwrap_or_default();
+    let cause = match (reason, phase) {
+        (Some("Evicted"), _) => Reason::Evicted,
+        (Some("NodeLost"), _) | (_, Some("Unknown")) => Reason::NodeLost,
+        (_, Some("Failed" | "Succeeded")) => Reason::PodEnded,
+        _ => return node_not_ready(pod),
+    };
+    Some(Trouble { reason: cause, message: format!("The pod ended; another one is made. {}", message()) })
+}
+
+/// The node's own controller says so when it does not hear of the node; the containers' states are old then.
+fn node_not_ready(pod: &Pod) -> Option<Trouble> {
+    condition(pod, "Ready").filter(|told| told.reason.as_deref() == Some("NodeNotReady")).map(|_| Trouble {
+        reason: Reason::NodeLost,
+        message: "The pod's node is not heard of; the pod stays there until the node is back or removed"
+            .to_owned(),
+    })
+}
+
+fn container(status: &ContainerStatus) -> Option<Trouble> {
+    let state = status.state.as_ref()?;
+    let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    match state {
+        ContainerState { waiting: Some(waiting), .. } => waits(status, waiting, last),
+        ContainerState { terminated: Some(ended), .. } => Some(ends(status, ended)),
+        _ => None,
+    }
+}
+
+fn waits(
+    status: &ContainerStatus,
+    waiting: &ContainerStateWaiting,
+    last: Option<&ContainerStateTerminated>,
+) -> Option<Trouble> {
+    let message = waiting.message.as_deref().unwrap_or_default();
+    let reason = match waiting.reason.as_deref()? {
+        "ImagePullBackOff" | "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName"
+        | "ImageInspectError" => Reason::ImagePullBackOff,
+        "CreateContainerConfigError" => Reason::ConfigurationMissing,
+        "CrashLoopBackOff" => {
+            return Some(last.map_or_else(|| crash_loop(status), |last| ends(status, last)));
+        }
+        "CreateContainerError" | "RunContainerError" | "StartError" => Reason::OpencodeCrashLoop,
+        _ => return None,
+    };
+    Some(Trouble { reason, message: format!("Container {}: {}", status.name, short(message)) })
+}
+
+fn crash_loop(status: &ContainerStatus) -> Trouble {
+    Trouble {
+        reason: Reason::OpencodeCrashLoop,
+        message: format!("Container {} ends again and again", status.name),
+    }
+}
+
+/// On version 1 of control groups the kubelet says `OOMKilled` of a clean exit too, once something was killed in the
+/// container (measured on Kubernetes 1.36): only one by a signal counts.
+fn ends(status: &ContainerStatus, ended: &ContainerStateTerminated) -> Trouble {
+    let for_memory = ended.reason.as_deref() == Some("OOMKilled") && ended.exit_code != 0;
+    let reason = if for_memory { Reason::OOMKilled } else { Reason::OpencodeCrashLoop };
+    let words = ended.message.as_deref().map(short).unwrap_or_default();
+    let message = format!(
+        "Container {} ended with exit code {} ({} restarts). {words}",
+        status.name, ended.exit_code, status.restart_count
+    );
+    Trouble { reason, message: message.trim_end().to_owned() }
+}
+
+fn short(message: &str) -> String {
+    message.chars().take(MESSAGE_MAX).collect()
+}

@@ -1,0 +1,27 @@
+//! The operator: makes a pod, a Secret and, where asked for, a claim out of each `Sandbox`, and keeps them as the manifest
+//! says.
+//!
+//! - [`platform`]: what the operator itself was told, such as images. Pure.
+//! - [`prepare`]: a manifest, checked and filled in. Pure.
+//! - [`build`]: the objects, as they should be. Pure.
+//! - [`decide`]: what is to be done about the pod that is there. Pure.
+//! - [`judge`]: conditions out of what was seen. Pure.
+//! - [`rules`]: what the operator may do in the cluster. Pure.
+//! - [`run`](run()): the reconciler over all sandboxes. IO, with `reconcile`, `apply` and `ending` below it.
+//!
+//! It knows nothing of sessions, and serves no HTTP.
+
+mod apply;
+pub mod build;
+pub mod decide;
+mod ending;
+mod error;
+pub mod judge;
+pub mod platform;
+pub mod prepare;
+mod reconcile;
+mod refusal;
+pub mod rules;
+mod run;
+
+pub use run::run;

@@ -1,0 +1,205 @@
+//! One pass over one sandbox: fetch, prepare, build, apply, tell. IO; what it decides by is pure and elsewhere.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_api::{
+    ConditionType, Reason, Sandbox, SandboxStatus,
+    condition::{Finding, find, follow},
+    names,
+};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{
+        controller::Action,
+        events::{Event, EventType, Recorder},
+    },
+};
+use rand::RngExt;
+use serde_json::json;
+
+use crate::{
+    apply::{Applied, apply},
+    build::build,
+    decide::is_owned,
+    ending,
+    error::{ReconcileError, cannot},
+    judge::{Blocked, Seen, judge, reference},
+    platform::Platform,
+    prepare::{PreparedWorkspace, prepare},
+};
+
+/// How often a sandbox is looked at that nothing happens to, in seconds; up to a fifth is added.
+const STEADY: u64 = 300;
+
+/// What every pass needs.
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// The cluster.
+    pub(crate) client: Client,
+    /// What the operator was told.
+    pub(crate) platform: Arc<Platform>,
+    /// Writes Events.
+    pub(crate) recorder: Recorder,
+}
+
+/// One pass, and when the next one is due if nothing happens before.
+pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Action, ReconcileError> {
+    let namespace = sandbox.namespace().ok_or(ReconcileError::Incomplete("namespace"))?;
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
+    let pod = pods.get_opt(&names::pod(&sandbox.name_any())).await.map_err(cannot("read the pod"))?;
+    if sandbox.metadata.deletion_timestamp.is_some() {
+        return end(sandbox, context, &namespace, pod).await;
+    }
+    ending::hold(&context.client, sandbox, &namespace).await?;
+    let (applied, wanted, ephemeral) = Box::pin(make(sandbox, context, pod)).await?;
+    let again = applied.again;
+    let seen = Seen {
+        blocked: applied.blocked.as_ref(),
+        pod: applied.pod.as_ref(),
+        claim: applied.claim.as_ref(),
+        wanted: wanted.as_deref(),
+        ephemeral,
+        deleting: false,
+        before: sandbox.status.as_ref(),
+    };
+    tell(sandbox, context, &namespace, &seen).await?;
+    Ok(Action::requeue(again.unwrap_or_else(steady)))
+}
+
+fn steady() -> Duration {
+    Duration::from_secs(rand::rng().random_range(STEADY..=STEADY + STEADY / 5))
+}
+
+/// Everything that the manifest asks for, the hash of the pod that it would have, and whether its work is lost with that.
+async fn make(
+    sandbox: &Sandbox,
+    context: &Context,
+    pod: Option<Pod>,
+) -> Result<(Applied, Option<String>, bool), ReconcileError> {
+    let prepared = match prepare(sandbox, &context.platform) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let blocked = Blocked { reason: Reason::Invalid, message: error.message() };
+            let uid = sandbox.uid().unwrap_or_default();
+            let pod = pod.filter(|pod| is_owned(pod, &uid));
+            let ephemeral = sandbox.spec.workspace.as_ref().is_some_and(|place| place.ephemeral.is_some());
+            return Ok((Applied { pod, blocked: Some(blocked), ..Applied::default() }, None, ephemeral));
+        }
+    };
+    let resources = build(&prepared, &context.platform);
+    let wanted = resources.pod.annotations().get(names::POD_HASH).cloned();
+    let ephemeral = matches!(prepared.workspace, PreparedWorkspace::Ephemeral { .. });
+    let applied = Box::pin(apply(&context.client, &prepared, resources, pod)).await?;
+    Ok((applied, wanted, ephemeral))
+}
+
+async fn end(
+    sandbox: &Sandbox,
+    context: &Context,
+    namespace: &str,
+    pod: Option<Pod>,
+) -> Result<Action, ReconcileError> {
+    let uid = sandbox.uid().unwrap_or_default();
+    let pod = pod.filter(|pod| is_owned(pod, &uid));
+    let Some(again) = ending::end(&context.client, sandbox, namespace, pod.as_ref()).await? else {
+        return Ok(Action::await_change());
+    };
+    let before = sandbox.status.as_ref();
+    let seen = Seen { pod: pod.as_ref(), deleting: true, before, ..Seen::default() };
+    tell(sandbox, context, namespace, &seen).await?;
+    Ok(Action::requeue(again))
+}
+
+/// Writes the status when it differs, and an Event when `Ready` turned or has another reason.
+async fn tell(
+    sandbox: &Sandbox,
+    context: &Context,
+    namespace: &str,
+    seen: &Seen<'_>,
+) -> Result<(), ReconcileError> {
+    let findings = judge(seen);
+    let status = next_status(sandbox, seen, &findings, &Time(Timestamp::now()));
+    if sandbox.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let api: Api<Sandbox> = Api::namespaced(context.client.clone(), namespace);
+    let object = json!({
+        "apiVersion": Sandbox::api_version(&()), "kind": Sandbox::kind(&()),
+        "metadata": { "uid": sandbox.metadata.uid }, "status": status,
+    });
+    let parameters = PatchParams::apply(names::MANAGER).force();
+    api.patch_status(&sandbox.name_any(), &parameters, &Patch::Apply(&object))
+        .await
+        .map_err(cannot("write the status"))?;
+    if let Some(event) = transition(sandbox.status.as_ref(), &findings) {
+        let told = context.recorder.publish(&event, &sandbox.object_ref(&())).await;
+        told.map_err(cannot("write an event"))?;
+    }
+    Ok(())
+}
+
+/// The status that follows. Pure.
+fn next_status(sandbox: &Sandbox, seen: &Seen<'_>, findings: &[Finding], now: &Time) -> SandboxStatus {
+    let before = sandbox.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    SandboxStatus {
+        observed_generation: sandbox.metadata.generation,
+        conditions: follow(before, findings, sandbox.metadata.generation, now),
+        pod: reference(seen),
+        secret_name: Some(names::secret(&sandbox.name_any())),
+    }
+}
+
+/// The Event for a turn of `Ready`, or of its reason. Pure.
+fn transition(before: Option<&SandboxStatus>, findings: &[Finding]) -> Option<Event> {
+    let ready = findings.iter().find(|finding| finding.kind == ConditionType::Ready)?;
+    let last = before.and_then(|before| find(&before.conditions, ConditionType::Ready));
+    if last.is_some_and(|last| last.status == ready.status() && last.reason == ready.reason.as_str()) {
+        return None;
+    }
+    let usual = [Reason::Creating, Reason::Starting, Reason::OpencodeStarting, Reason::Deleting];
+    let warning = ready.holds != Some(true) && !usual.contains(&ready.reason);
+    Some(Event {
+        type_: if warning { EventType::Warning } else { EventType::Normal },
+        reason: ready.reason.to_string(),
+        note: Some(ready.message.chars().take(1000).collect()),
+        action: "Reconcile".to_owned(),
+        secondary: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::sample;
+
+    fn status(seen: &Seen<'_>, sandbox: &Sandbox, second: i64) -> SandboxStatus {
+        next_status(sandbox, seen, &judge(seen), &Time(Timestamp::from_second(second).unwrap()))
+    }
+
+    #[test]
+    fn a_second_pass_over_the_same_writes_nothing() {
+        let mut sandbox = sample::sandbox(json!({}));
+        let first = status(&Seen::default(), &sandbox, 1);
+        sandbox.status = Some(first.clone());
+        let seen = Seen { before: sandbox.status.as_ref(), ..Seen::default() };
+        assert_eq!(status(&seen, &sandbox, 2), first);
+        assert_eq!(first.observed_generation, Some(3));
+    }
+
+    #[test]
+    fn an_event_comes_with_a_transition_and_not_with_a_pass() {
+        let mut sandbox = sample::sandbox(json!({}));
+        let findings = judge(&Seen::default());
+        let event = transition(None, &findings).unwrap();
+        assert_eq!((event.type_, event.reason.as_str()), (EventType::Normal, "Creating"));
+        sandbox.status = Some(status(&Seen::default(), &sandbox, 1));
+        assert!(transition(sandbox.status.as_ref(), &findings).is_none());
+        let blocked = Blocked { reason: Reason::QuotaExceeded, message: "m".repeat(5000) };
+        let findings = judge(&Seen { blocked: Some(&blocked), ..Seen::default() });
+        let event = transition(sandbox.status.as_ref(), &findings).unwrap();
+        assert_eq!((event.type_, event.reason.as_str()), (EventType::Warning, "QuotaExceeded"));
+        assert_eq!(event.note.unwrap().len(), 1000, "the cluster takes 1024");
+    }
+}
