@@ -51,6 +51,7 @@ pub(crate) fn parse(
             aliases: Vec::new(),
             door_url: entry.door_url.trim_end_matches('/').to_owned(),
             door_password: password(&entry.password_file)?,
+            pod_uid: None,
         });
     }
     addresses.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));

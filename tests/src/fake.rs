@@ -79,6 +79,7 @@ impl FakeStack {
             aliases: Vec::new(),
             door_url: format!("http://{door}"),
             door_password: password.clone(),
+            pod_uid: None,
         };
         let config = ServerConfig {
             database: folder.path().join("berth.db"),

@@ -142,6 +142,7 @@ impl Stack {
             aliases: Vec::new(),
             door_url: format!("http://{reached}"),
             door_password: password.clone(),
+            pod_uid: None,
         };
         tasks.close();
 

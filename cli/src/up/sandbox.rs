@@ -135,6 +135,7 @@ impl LocalSandbox {
             aliases: aliases.iter().map(|alias| alias.display().to_string()).collect(),
             door_url: format!("http://{door_address}"),
             door_password: password.clone(),
+            pod_uid: None,
         };
         let shutdown = CancellationToken::new();
         let mut door = JoinSet::new();

@@ -1,6 +1,7 @@
 //! Where sandboxes are: the server asks, and knows nothing of how they came to be.
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::watch;
 
 /// How to reach one sandbox.
 #[derive(Debug, Clone)]
@@ -18,9 +19,20 @@ pub struct SandboxAddress {
     pub door_url: String,
     /// Password of its door.
     pub door_password: SecretString,
+    /// UID of the pod whose door this must be: it has to prove that it is, on each connection, before the password is
+    /// sent. Nothing where the door is of this machine and nobody else can take its port.
+    pub pod_uid: Option<String>,
 }
 
 impl SandboxAddress {
+    /// Whether both lead to the same door with the same password, and to the same directory behind it.
+    pub(crate) fn leads_where(&self, other: &Self) -> bool {
+        let place =
+            |address: &Self| (address.door_url.clone(), address.pod_uid.clone(), address.directory.clone());
+        place(self) == place(other)
+            && self.door_password.expose_secret() == other.door_password.expose_secret()
+    }
+
     /// A directory of the sandbox by its own name, when it is named through one of the aliases.
     pub fn real(&self, directory: &str) -> String {
         let beneath = |alias: &String| {
@@ -33,6 +45,14 @@ impl SandboxAddress {
 
 /// Finds sandboxes. Answers come from memory: callers ask on every request.
 pub trait SandboxDirectory: Send + Sync + 'static {
+    /// Changes after answers have changed; nothing when they never do.
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        None
+    }
+
+    /// The sandbox's door does not take the password: where it is kept there may be another one by now.
+    fn refused(&self, _namespace: &str, _name: &str) {}
+
     /// All sandboxes, ordered by namespace and name.
     fn list(&self) -> Vec<SandboxAddress>;
 
@@ -67,6 +87,7 @@ mod tests {
             aliases: vec!["/home/ada/shop".to_owned(), "/s/".to_owned()],
             door_url: String::new(),
             door_password: "".into(),
+            pod_uid: None,
         };
         for (named, real) in [
             ("/home/ada/shop", "/srv/shop"),

@@ -2,9 +2,10 @@
 //!
 //! A runner waits for work, takes the sandbox over (a lease in the store, under a higher fence than any before), and then
 //! is its *owner* until nothing was to do for the linger time. What it learns it writes with its fence; whoever takes the
-//! sandbox over later makes those writes fail. While another process owns the sandbox it waits for the lease's end.
+//! sandbox over later makes those writes fail. While another process owns the sandbox it waits for the lease's end. When
+//! the sandbox's door is at another place, or has another password, the owner stops where it stands and begins anew there.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -48,7 +49,7 @@ pub(crate) struct Runners {
 }
 
 impl Runners {
-    /// Starts a runner for each sandbox of the directory, each of which owns its sandbox as `owner`.
+    /// Starts a runner for each sandbox of the directory, now and later, each of which owns its sandbox as `owner`.
     pub(crate) fn start(
         store: &Arc<dyn Store>,
         directory: &Arc<dyn SandboxDirectory>,
@@ -58,11 +59,11 @@ impl Runners {
         shutdown: CancellationToken,
     ) -> Self {
         let tasks = TaskTracker::new();
-        for address in directory.list() {
-            let (store, limits, metrics) = (Arc::clone(store), limits.clone(), metrics.clone());
-            let runner = Runner { store, address, limits, metrics, owner };
-            tasks.spawn(runner.run(shutdown.clone()));
-        }
+        let (store, directory) = (Arc::clone(store), Arc::clone(directory));
+        let (limits, metrics) = (limits.clone(), metrics.clone());
+        let common = Common { store, directory, limits, metrics, owner };
+        let starter = Starter { common, tasks: tasks.clone(), running: HashMap::new() };
+        tasks.spawn(starter.run(shutdown.clone()));
         tasks.close();
         Self { tasks, shutdown }
     }
@@ -74,18 +75,70 @@ impl Runners {
     }
 }
 
-struct Runner {
+/// What all runners have in common.
+#[derive(Clone)]
+struct Common {
     store: Arc<dyn Store>,
-    address: SandboxAddress,
+    directory: Arc<dyn SandboxDirectory>,
     limits: Limits,
     metrics: Metrics,
     owner: Uuid,
 }
 
+/// Starts runners for sandboxes that come, and stops those of sandboxes that went.
+struct Starter {
+    common: Common,
+    tasks: TaskTracker,
+    running: HashMap<SandboxKey, CancellationToken>,
+}
+
+impl Starter {
+    async fn run(mut self, shutdown: CancellationToken) {
+        let mut changes = self.common.directory.changes();
+        loop {
+            if let Some(changes) = &mut changes {
+                changes.borrow_and_update();
+            }
+            self.follow(&shutdown);
+            let Some(changes) = &mut changes else { return };
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    fn follow(&mut self, shutdown: &CancellationToken) {
+        let key = |address: SandboxAddress| SandboxKey { namespace: address.namespace, name: address.name };
+        let there: Vec<SandboxKey> = self.common.directory.list().into_iter().map(key).collect();
+        self.running.retain(|key, stop| {
+            let stays = there.contains(key);
+            if !stays {
+                stop.cancel();
+            }
+            stays
+        });
+        for key in there {
+            let (common, tasks) = (&self.common, &self.tasks);
+            self.running.entry(key).or_insert_with_key(|key| {
+                let stop = shutdown.child_token();
+                let runner = Runner { common: common.clone(), key: key.clone() };
+                tasks.spawn(runner.run(stop.clone()));
+                stop
+            });
+        }
+    }
+}
+
+struct Runner {
+    common: Common,
+    key: SandboxKey,
+}
+
 impl Runner {
     async fn run(self, shutdown: CancellationToken) {
-        let key = SandboxKey { namespace: self.address.namespace.clone(), name: self.address.name.clone() };
-        let mut work = self.store.watch_work(&key);
+        let key = self.key.clone();
+        let mut work = self.common.store.watch_work(&key);
         let mut failures = 0;
         while !shutdown.is_cancelled() {
             work.borrow_and_update();
@@ -114,24 +167,64 @@ impl Runner {
         key: &SandboxKey,
         shutdown: &CancellationToken,
     ) -> Result<Duration, OwnerError> {
-        if self.store.load_work(key).await?.is_empty() {
+        let Common { store, directory, limits, metrics, owner } = &self.common;
+        if store.load_work(key).await?.is_empty() {
             return Ok(POLL);
         }
-        let (lease, taken) = match Lease::take(&self.store, key, self.owner, &self.limits).await? {
+        let Some(address) = directory.find(&key.namespace, &key.name) else { return Ok(POLL) };
+        let (lease, taken) = match Lease::take(store, key, *owner, limits).await? {
             Ok(taken) => taken,
             Err(remaining) => return Ok(remaining),
         };
         let owner = Owner::new(
-            Arc::clone(&self.store),
-            &self.address,
-            self.limits.clone(),
-            self.metrics.clone(),
+            Arc::clone(store),
+            &address,
+            limits.clone(),
+            metrics.clone(),
             (Arc::clone(&lease), taken),
         );
-        let run = Box::pin(async { owner?.run(shutdown).await.map(|()| POLL) });
+        let run = Box::pin(async { self.run_owner(owner?, &address, shutdown).await });
         let result = unless_panicked(run).await;
         lease.release().await;
         result
+    }
+
+    /// Runs the owner until it has nothing to do, or its door is not where it was.
+    async fn run_owner(
+        &self,
+        owner: Owner,
+        address: &SandboxAddress,
+        shutdown: &CancellationToken,
+    ) -> Result<Duration, OwnerError> {
+        let refused = owner.refused();
+        let stop = shutdown.child_token();
+        let mut run = Box::pin(owner.run(&stop));
+        let mut moved = Box::pin(self.moved(address));
+        loop {
+            tokio::select! {
+                result = &mut run => return result.map(|()| POLL),
+                () = &mut moved => {
+                    stop.cancel();
+                    return run.await.map(|()| Duration::ZERO);
+                }
+                () = refused.notified() => self.common.directory.refused(&self.key.namespace, &self.key.name),
+            }
+        }
+    }
+
+    /// Ends when the sandbox's door is somewhere else, or has another password.
+    async fn moved(&self, address: &SandboxAddress) {
+        let directory = &self.common.directory;
+        let Some(mut changes) = directory.changes() else { return std::future::pending().await };
+        loop {
+            let now = directory.find(&self.key.namespace, &self.key.name);
+            if now.is_some_and(|now| !now.leads_where(address)) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
     }
 }
 

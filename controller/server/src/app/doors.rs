@@ -11,7 +11,6 @@ use std::{
 
 use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
 use berth_wire::door::DoorState;
-use secrecy::ExposeSecret;
 use tokio::time::timeout;
 
 use super::AppError;
@@ -42,7 +41,7 @@ impl Doors {
     pub(super) fn client(&self, address: &SandboxAddress) -> Result<OpencodeClient, AppError> {
         let key = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = clients.get(&key).filter(|held| leads_to(held, address)) {
+        if let Some(held) = clients.get(&key).filter(|held| held.address.leads_where(address)) {
             return Ok(in_trace(held.client.clone()));
         }
         let client = connect(address).map_err(AppError::Sandbox)?;
@@ -65,15 +64,11 @@ fn in_trace(client: OpencodeClient) -> OpencodeClient {
     }
 }
 
-fn leads_to(held: &Held, address: &SandboxAddress) -> bool {
-    held.address.door_url == address.door_url
-        && held.address.door_password.expose_secret() == address.door_password.expose_secret()
-}
-
 fn connect(address: &SandboxAddress) -> Result<OpencodeClient, ClientError> {
     let mut config = ClientConfig::new(&*address.door_url, address.door_password.clone());
     config.connect_timeout = CONNECT_TIMEOUT;
     config.request_timeout = CALL_TIMEOUT;
+    (config.prove, config.pod_uid) = (address.pod_uid.is_some(), address.pod_uid.clone());
     OpencodeClient::new(config)
 }
 
@@ -91,6 +86,7 @@ mod tests {
             aliases: Vec::new(),
             door_url: url.to_owned(),
             door_password: SecretString::from(password),
+            pod_uid: None,
         }
     }
 
@@ -102,7 +98,7 @@ mod tests {
         let held = |doors: &Doors| doors.clients.lock().unwrap().values().next().unwrap().address.clone();
         for (next, expected) in [(&first, &first), (&first, &first), (&moved, &moved), (&rotated, &rotated)] {
             doors.client(next).unwrap();
-            assert!(leads_to(&Held { address: held(&doors), client: doors.client(next).unwrap() }, expected));
+            assert!(held(&doors).leads_where(expected));
             assert_eq!(doors.clients.lock().unwrap().len(), 1);
         }
     }

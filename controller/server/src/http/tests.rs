@@ -61,6 +61,7 @@ impl Api {
             aliases: Vec::new(),
             door_url: "http://127.0.0.1:1".to_owned(),
             door_password: SecretString::from("password"),
+            pod_uid: None,
         };
         let directory = Arc::new(StaticDirectory(vec![away]));
         let app = App::new(

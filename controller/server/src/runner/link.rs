@@ -1,11 +1,11 @@
 //! The subscription to a sandbox's door, from the cursor that is stored, or from where the door's journal stands. The
 //! channel is short: a slow reader holds the door's stream back, and the door's journal holds what waits.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use berth_opencode::{ClientError, OpencodeClient, StreamItem, SubscriptionItem};
 use berth_wire::door::{Cursor, DoorState};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::http::error_chain;
 
@@ -29,64 +29,89 @@ pub(super) enum LinkEvent {
     TakenOver,
 }
 
-/// Raises the fence, then feeds `events` until its receiver is dropped or the fence is lost.
-pub(super) async fn run(client: OpencodeClient, cursor: Option<Cursor>, events: mpsc::Sender<LinkEvent>) {
-    if !raise(&client, &events).await {
-        let _ = events.send(LinkEvent::TakenOver).await;
-        return;
-    }
-    let start = match cursor {
-        Some(cursor) => cursor,
-        None => match open(&client, &events).await {
-            Some(cursor) => cursor,
-            None => return,
-        },
-    };
-    let mut subscription = client.subscribe(Some(start));
-    loop {
-        let event = match subscription.next().await {
-            // With a cursor there is no gap that the door does not tell of itself.
-            SubscriptionItem::Connected { .. } if raise(&client, &events).await => LinkEvent::Connected,
-            SubscriptionItem::Connected { .. } => LinkEvent::TakenOver,
-            SubscriptionItem::Event(item) => LinkEvent::Item(item),
-            SubscriptionItem::Unreadable(error) => {
-                tracing::warn!(error = error_chain(&error), "an event was not understood and is left out");
-                continue;
-            }
-            SubscriptionItem::Lost(error) => {
-                let error = error.map(|error| error_chain(&error));
-                tracing::debug!(error, "the event stream ended");
-                LinkEvent::Lost
-            }
-        };
-        let over = matches!(event, LinkEvent::TakenOver);
-        if events.send(event).await.is_err() || over {
-            return;
-        }
-    }
+/// What the subscription needs.
+pub(super) struct Link {
+    /// Of the sandbox's door.
+    pub(super) client: OpencodeClient,
+    /// Where events go.
+    pub(super) events: mpsc::Sender<LinkEvent>,
+    /// Told when the door does not take the password.
+    pub(super) refused: Arc<Notify>,
 }
 
-/// Raises the fence before anything else is done at a door, and again at each door that may be another one than before,
-/// until it is raised; false when it is not ours any more.
-async fn raise(client: &OpencodeClient, events: &mpsc::Sender<LinkEvent>) -> bool {
-    let mut warned = false;
-    while !events.is_closed() {
-        match client.raise_fence().await {
-            Ok(()) => return true,
-            Err(ClientError::StaleFence) => return false,
-            Err(error) => {
-                let (transient, error) = (error.is_transient(), error_chain(&error));
-                if transient || warned {
-                    tracing::debug!(error, "fence could not be raised");
-                } else {
-                    tracing::warn!(error, "door does not raise the fence; it may be older than this server");
+impl Link {
+    /// Raises the fence, then feeds the events until their receiver is dropped or the fence is lost.
+    pub(super) async fn run(self, cursor: Option<Cursor>) {
+        let Self { client, events, .. } = &self;
+        if !self.raise().await {
+            let _ = events.send(LinkEvent::TakenOver).await;
+            return;
+        }
+        let start = match cursor {
+            Some(cursor) => cursor,
+            None => match open(client, events).await {
+                Some(cursor) => cursor,
+                None => return,
+            },
+        };
+        let mut subscription = client.subscribe(Some(start));
+        loop {
+            let event = match subscription.next().await {
+                // With a cursor there is no gap that the door does not tell of itself.
+                SubscriptionItem::Connected { .. } if self.raise().await => LinkEvent::Connected,
+                SubscriptionItem::Connected { .. } => LinkEvent::TakenOver,
+                SubscriptionItem::Event(item) => LinkEvent::Item(item),
+                SubscriptionItem::Unreadable(error) => {
+                    tracing::warn!(
+                        error = error_chain(&error),
+                        "an event was not understood and is left out"
+                    );
+                    continue;
                 }
-                warned |= !transient;
+                SubscriptionItem::Lost(error) => {
+                    if matches!(error, Some(ClientError::Unauthorized)) {
+                        self.refused.notify_one();
+                    }
+                    let error = error.map(|error| error_chain(&error));
+                    tracing::debug!(error, "the event stream ended");
+                    LinkEvent::Lost
+                }
+            };
+            let over = matches!(event, LinkEvent::TakenOver);
+            if events.send(event).await.is_err() || over {
+                return;
             }
         }
-        tokio::time::sleep(PAUSE).await;
     }
-    true
+
+    /// Raises the fence before anything else is done at a door, and again at each door that may be another one than before,
+    /// until it is raised; false when it is not ours any more.
+    async fn raise(&self) -> bool {
+        let mut warned = false;
+        while !self.events.is_closed() {
+            match self.client.raise_fence().await {
+                Ok(()) => return true,
+                Err(ClientError::StaleFence) => return false,
+                Err(error) => {
+                    if matches!(error, ClientError::Unauthorized) {
+                        self.refused.notify_one();
+                    }
+                    let (transient, error) = (error.is_transient(), error_chain(&error));
+                    if transient || warned {
+                        tracing::debug!(error, "fence could not be raised");
+                    } else {
+                        tracing::warn!(
+                            error,
+                            "door does not raise the fence; it may be older than this server"
+                        );
+                    }
+                    warned |= !transient;
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        true
+    }
 }
 
 /// Asks the door where its journal stands, until it tells; nothing when nobody waits for it any more.

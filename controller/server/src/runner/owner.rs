@@ -9,7 +9,7 @@ use berth_opencode::{ClientConfig, ClientError, FenceHolder, ModelReference, Ope
 use berth_wire::door::Cursor;
 use jiff::Timestamp;
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     task::{JoinError, JoinSet},
     time::{Duration, Instant},
 };
@@ -20,7 +20,7 @@ use super::{
     batch::{Batch, Pending},
     calls::{self, Done, End},
     lease::{Lease, Taken},
-    link::{self, LinkEvent},
+    link::{self, Link, LinkEvent},
     sandbox::Sandbox,
     session::{Input, Moment, Session},
 };
@@ -72,6 +72,8 @@ pub(super) struct Owner {
     pub(super) limits: Arc<Limits>,
     metrics: Metrics,
     client: OpencodeClient,
+    /// Told when the door does not take the password.
+    refused: Arc<Notify>,
     key: SandboxKey,
     /// Other names of its working directory.
     aliases: Arc<[String]>,
@@ -105,6 +107,7 @@ impl Owner {
         let key = SandboxKey { namespace: address.namespace.clone(), name: address.name.clone() };
         let mut config = ClientConfig::new(&*address.door_url, address.door_password.clone());
         config.request_timeout = limits.call;
+        (config.prove, config.pod_uid) = (address.pod_uid.is_some(), address.pod_uid.clone());
         let client = OpencodeClient::new(config)?
             .fenced(taken.fence.unsigned_abs(), Arc::clone(&lease) as Arc<dyn FenceHolder>);
         Ok(Self {
@@ -112,6 +115,7 @@ impl Owner {
             limits: Arc::new(limits),
             metrics,
             client,
+            refused: Arc::default(),
             key,
             aliases: address.aliases.clone().into(),
             lease,
@@ -128,6 +132,11 @@ impl Owner {
         })
     }
 
+    /// Told when the door does not take the password.
+    pub(super) fn refused(&self) -> Arc<Notify> {
+        Arc::clone(&self.refused)
+    }
+
     /// Runs until nothing was to do for the linger time, or until `shutdown`.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), OwnerError> {
         self.shutdown = shutdown.clone();
@@ -135,7 +144,8 @@ impl Owner {
         self.read_wishes().await?;
         let (sender, mut events) = mpsc::channel(link::CHANNEL);
         let mut tasks = JoinSet::new();
-        tasks.spawn(link::run(self.client.clone(), self.cursor.clone(), sender));
+        let link = Link { client: self.client.clone(), events: sender, refused: self.refused() };
+        tasks.spawn(link.run(self.cursor.clone()));
         tasks.spawn(Arc::clone(&self.lease).keep());
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -29,6 +29,7 @@ use crate::{
 mod door;
 mod fence;
 mod lease;
+mod moves;
 mod rig;
 
 #[tokio::test]

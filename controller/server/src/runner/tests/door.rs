@@ -243,6 +243,10 @@ async fn raise(State(shared): State<Arc<Shared>>, Json(body): Json<Value>) -> Re
             stamp: None,
             traceparent: None,
         });
+        let refused = inner.faults.iter().position(|(call, _)| call == "PUT /berth/fence");
+        if let Some((_, Fault::Problem(kind))) = refused.and_then(|index| inner.faults.remove(index)) {
+            return problem(kind);
+        }
         let fence = body["fence"].as_u64().unwrap();
         if fence < inner.fence {
             return problem(ProblemType::StaleFence);

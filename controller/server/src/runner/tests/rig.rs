@@ -81,6 +81,7 @@ impl Rig {
             aliases: Vec::new(),
             door_url: door.url.clone(),
             door_password: SecretString::from("password"),
+            pod_uid: None,
         };
         Self { store: Arc::new(store), door, limits, address, runners: None, folder: None }
     }
@@ -93,10 +94,16 @@ impl Rig {
     }
 
     pub(super) fn start(&mut self) {
-        let directory: Arc<dyn SandboxDirectory> = Arc::new(StaticDirectory(vec![self.address.clone()]));
+        self.start_with(
+            &(Arc::new(StaticDirectory(vec![self.address.clone()])) as Arc<dyn SandboxDirectory>),
+        );
+    }
+
+    /// Starts the runners of a directory.
+    pub(super) fn start_with(&mut self, directory: &Arc<dyn SandboxDirectory>) {
         self.runners = Some(Runners::start(
             &self.store,
-            &directory,
+            directory,
             &self.limits,
             &Metrics::default(),
             Uuid::nil(),
