@@ -41,7 +41,7 @@ pub struct Args {
     /// opencode's binary
     #[arg(long, value_name = "FILE", env = "BERTH_SUPERVISOR_OPENCODE")]
     pub opencode: PathBuf,
-    /// Working directory of opencode, and its default directory
+    /// Working directory of opencode, and its default directory; made when missing
     #[arg(long, value_name = "DIR", env = "BERTH_SUPERVISOR_DIRECTORY")]
     pub directory: PathBuf,
     /// Directory for the lock, opencode's data, state and cache, and its output

@@ -213,8 +213,10 @@ async fn exit_codes_tell_what_is_wrong() {
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
     let mut nowhere = Place::new("/nowhere/opencode".into()).await;
+    std::fs::remove_dir(nowhere.work()).unwrap();
     assert_eq!(nowhere.run().await.status.code(), Some(78));
     assert_eq!(nowhere.termination()["reason"], "Configuration");
+    assert!(nowhere.work().is_dir(), "a working directory that is missing is made");
     nowhere.opencode.clone_from(&place.opencode);
     nowhere.arguments = vec!["--wait-for".to_owned(), "https://example.org".to_owned()];
     assert_eq!(nowhere.run().await.status.code(), Some(78));

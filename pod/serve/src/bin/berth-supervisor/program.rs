@@ -1,6 +1,12 @@
 //! Runs the supervisor until it is asked to stop. IO.
 
-use std::{ffi::OsString, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use berth_serve::{
     ConfigHome, Inherit, Password, ServeConfig, StartError, Supervisor, Timings, WaitFor,
@@ -83,6 +89,12 @@ impl Failure {
     }
 }
 
+/// A workspace is empty at first.
+async fn make_directory(path: &Path) -> Result<(), StartError> {
+    let unusable = |source| StartError::Directory { directory: path.to_owned(), source };
+    tokio::fs::create_dir_all(path).await.map_err(unusable)
+}
+
 /// What is to be run.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -119,6 +131,7 @@ impl Program {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
         let password = self.serve.password.clone();
         let bound = TcpListener::bind(self.control).await;
+        make_directory(&self.serve.directory).await.map_err(Failure::Start)?;
         let supervisor = Supervisor::start(self.serve).await.map_err(Failure::Start)?;
         let listener = match bound {
             Ok(listener) => listener,
