@@ -2,8 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use berth_operator::platform::Destination;
 use berth_program::LogFormat;
-use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand};
+use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
 
 use crate::exit::EXIT_CODES;
 
@@ -12,6 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   berth-controller serve --database berth.db --token-file token --sandboxes sandboxes.json
   berth-controller serve --database berth.db --token-file token --sandboxes sandboxes.json --listen 127.0.0.1:0 --log text
+  berth-controller serve --database berth.db --token-file token --kubernetes
 
 The token's file holds one line: what callers send as `Authorization: Bearer <token>`. The sandboxes' file is JSON:
 
@@ -25,6 +28,18 @@ The token's file holds one line: what callers send as `Authorization: Bearer <to
 Both files, and the passwords', are read once, at the start. Several servers may use one database file at the same time,
 on one machine: each sandbox is cared for by one of them, and by another within the lease when that one is no more.";
 
+/// Examples for `operator --help`.
+const OPERATOR_EXAMPLES: &str = "\
+Examples:
+  berth-controller operator --sidecar-image berth-sidecar:0.1.0 --sandbox-image berth-sandbox:0.1.0
+  berth-controller operator --sidecar-image ... --sandbox-image ... --resolver 169.254.20.10/32 --allow 10.1.2.3/32:8080
+
+The cluster is the one that it runs in, else that of the current context of the kubeconfig. It wants the kind Sandbox
+(deploy/crds) and its role (deploy/operator/role.yaml).
+
+Agents reach public addresses and the cluster's resolver. --resolver and --allow add to that for every sandbox; where
+clouds hand out credentials stays closed whatever they say.";
+
 /// Berth's control plane
 #[derive(Debug, Clone, Parser)]
 #[command(name = "berth-controller", version, subcommand_required = true, arg_required_else_help = true)]
@@ -37,9 +52,70 @@ pub struct Args {
 /// What to do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Serve the session API for the sandboxes of a file
+    /// Serve the session API for the sandboxes of a file, or of a cluster
     #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Serve(ServeArgs),
+    /// Make pods out of the Sandbox manifests of a cluster
+    #[command(
+        after_help = OPERATOR_EXAMPLES,
+        after_long_help = format!("{OPERATOR_EXAMPLES}\n\n{EXIT_CODES}"),
+    )]
+    Operator(OperatorArgs),
+}
+
+/// Of `operator`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct OperatorArgs {
+    /// Image of the sidecar of each pod
+    #[arg(long, value_name = "IMAGE", env = "BERTH_CONTROLLER_SIDECAR_IMAGE")]
+    pub sidecar_image: String,
+    /// Image of the agents' containers where a manifest names none
+    #[arg(long, value_name = "IMAGE", env = "BERTH_CONTROLLER_SANDBOX_IMAGE")]
+    pub sandbox_image: String,
+    /// When images are fetched; by Kubernetes' own rule when absent
+    #[arg(long, value_name = "POLICY", env = "BERTH_CONTROLLER_IMAGE_PULL_POLICY")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    /// Who reaches whom.
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    /// What is logged.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// When images are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum ImagePullPolicy {
+    /// Before each start
+    Always,
+    /// When the node has none of that name
+    IfNotPresent,
+    /// The node must have it
+    Never,
+}
+
+/// Who reaches whom.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Network")]
+pub struct NetworkArgs {
+    /// Namespace whose pods of Berth (app.kubernetes.io/part-of=berth) reach the sandboxes' doors
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        env = "BERTH_CONTROLLER_CONTROL_NAMESPACE",
+        default_value = "berth-system"
+    )]
+    pub control_namespace: String,
+    /// Addresses that reach the sandboxes' doors too; may be given more than once
+    #[arg(long, value_name = "NETWORK", env = "BERTH_CONTROLLER_CONTROL_ADDRESS", value_delimiter = ',')]
+    pub control_address: Vec<IpNet>,
+    /// Addresses of resolvers beside the cluster's own pods; may be given more than once
+    #[arg(long, value_name = "NETWORK", env = "BERTH_CONTROLLER_RESOLVER", value_delimiter = ',')]
+    pub resolver: Vec<IpNet>,
+    /// Private addresses, `<network>` or `<network>:<port>`, that agents may reach; may be given more than once
+    #[arg(long, value_name = "DESTINATION", env = "BERTH_CONTROLLER_ALLOW", value_delimiter = ',')]
+    pub allow: Vec<Destination>,
 }
 
 /// Of `serve`.
@@ -55,8 +131,17 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", env = "BERTH_CONTROLLER_TOKEN_FILE")]
     pub token_file: PathBuf,
     /// File that says where the sandboxes are
-    #[arg(long, value_name = "FILE", env = "BERTH_CONTROLLER_SANDBOXES")]
-    pub sandboxes: PathBuf,
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BERTH_CONTROLLER_SANDBOXES",
+        required_unless_present = "kubernetes",
+        conflicts_with = "kubernetes"
+    )]
+    pub sandboxes: Option<PathBuf>,
+    /// Find the sandboxes in the cluster that this runs in, else in that of the current context of the kubeconfig
+    #[arg(long, env = "BERTH_CONTROLLER_KUBERNETES")]
+    pub kubernetes: bool,
     /// Bounds.
     #[command(flatten)]
     pub bounds: BoundArgs,
@@ -104,11 +189,10 @@ mod tests {
     #[test]
     fn the_command_is_sound_and_every_flag_has_a_variable() {
         command().debug_assert();
-        let serve = command().find_subcommand("serve").cloned().expect("it is there");
-        for argument in serve
-            .get_arguments()
-            .filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()))
-        {
+        let given = |argument: &&clap::Arg| !["help", "version"].contains(&argument.get_id().as_str());
+        let subcommands: Vec<clap::Command> = command().get_subcommands().cloned().collect();
+        assert_eq!(subcommands.len(), 2);
+        for argument in subcommands.iter().flat_map(clap::Command::get_arguments).filter(given) {
             let flag = argument.get_long().expect("a flag");
             let variable = format!("BERTH_CONTROLLER_{}", flag.replace('-', "_").to_uppercase());
             assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
@@ -124,5 +208,25 @@ mod tests {
             let error = parse(&[flag, value]).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains(value), "{error}");
         }
+    }
+
+    #[test]
+    fn lists_come_with_commas_or_one_by_one() {
+        let given = ["berth-controller", "operator", "--sidecar-image", "a", "--sandbox-image", "b"];
+        let parse = |more: &[&str]| Args::try_parse_from(given.iter().chain(more)).map(|args| args.command);
+        let Ok(Command::Operator(args)) = parse(&[
+            "--allow",
+            "10.0.0.0/8:80,fd00::/8",
+            "--allow",
+            "[fd01::/16]:1",
+            "--image-pull-policy",
+            "Never",
+        ]) else {
+            panic!("it is sound")
+        };
+        assert_eq!(args.network.allow.len(), 3);
+        assert_eq!(args.image_pull_policy, Some(ImagePullPolicy::Never));
+        let error = parse(&["--allow", "models.test:80"]).unwrap_err().to_string();
+        assert!(error.contains("models.test:80") && error.contains("such as"), "{error}");
     }
 }

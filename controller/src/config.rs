@@ -8,10 +8,15 @@ use std::{
     time::Duration,
 };
 
+use berth_operator::platform::{Network, Platform};
 use berth_server::{Limits, ServerConfig, Sharing, StaticDirectory};
 use secrecy::SecretString;
 
-use crate::{args::ServeArgs, exit::ControllerError, sandboxes};
+use crate::{
+    args::{ImagePullPolicy, OperatorArgs, ServeArgs},
+    exit::ControllerError,
+    sandboxes,
+};
 
 /// Most bytes of a file with a secret.
 const SECRET_MAX: u64 = 4096;
@@ -25,8 +30,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Of the server.
     pub server: ServerConfig,
-    /// Where the sandboxes are.
-    pub directory: StaticDirectory,
+    /// Where the sandboxes are; in the cluster when absent.
+    pub directory: Option<StaticDirectory>,
 }
 
 impl Config {
@@ -34,14 +39,38 @@ impl Config {
     pub fn new(args: ServeArgs) -> Result<Self, ControllerError> {
         check_listen(args.listen)?;
         let token = read_secret("--token-file", &args.token_file)?;
-        let text = read("--sandboxes", &args.sandboxes, SANDBOXES_MAX)?;
-        let folder = args.sandboxes.parent().map(Path::to_path_buf).unwrap_or_default();
-        let password = |path: &Path| read_secret("--sandboxes", &folder.join(path));
-        let directory = sandboxes::parse(&text, password)?;
+        let directory = args.sandboxes.as_deref().map(read_sandboxes).transpose()?;
         let lease = Duration::from_secs(args.bounds.lease);
         let limits = Limits { lease, lease_renewal: lease / 3, ..Limits::default() };
         let server = ServerConfig { database: args.database, sharing: Sharing::Shared, token, limits };
         Ok(Self { listen: args.listen, server, directory })
+    }
+}
+
+fn read_sandboxes(path: &Path) -> Result<StaticDirectory, ControllerError> {
+    let text = read("--sandboxes", path, SANDBOXES_MAX)?;
+    let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let password = |path: &Path| read_secret("--sandboxes", &folder.join(path));
+    sandboxes::parse(&text, password)
+}
+
+/// What `operator` was told. Everything in it was checked as it was read.
+pub fn platform(args: OperatorArgs) -> Platform {
+    let policy = args.image_pull_policy.map(|policy| match policy {
+        ImagePullPolicy::Always => "Always",
+        ImagePullPolicy::IfNotPresent => "IfNotPresent",
+        ImagePullPolicy::Never => "Never",
+    });
+    Platform {
+        sidecar_image: args.sidecar_image,
+        sandbox_image: args.sandbox_image,
+        image_pull_policy: policy.map(str::to_owned),
+        network: Network {
+            control_namespace: args.network.control_namespace,
+            control_addresses: args.network.control_address,
+            resolvers: args.network.resolver,
+            allowed: args.network.allow,
+        },
     }
 }
 
@@ -108,7 +137,7 @@ mod tests {
             "--sandboxes",
             &sandboxes,
         ];
-        let Command::Serve(args) = Args::parse_from(given.iter().chain(more)).command;
+        let Command::Serve(args) = Args::parse_from(given.iter().chain(more)).command else { unreachable!() };
         Config::new(args)
     }
 
@@ -126,7 +155,7 @@ mod tests {
         let config = serve(folder.path(), &["--lease", "6"]).unwrap();
         assert_eq!(config.server.token.expose_secret(), "secret-token");
         assert_eq!(
-            config.directory.find("n", "one").unwrap().door_password.expose_secret(),
+            config.directory.unwrap().find("n", "one").unwrap().door_password.expose_secret(),
             "secret-password"
         );
         let limits = config.server.limits;

@@ -9,7 +9,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0    asked to stop, by SIGTERM or SIGINT
   64   the command line is wrong
-  69   the address cannot be listened on
+  69   the address cannot be listened on, or the cluster cannot be reached
   70   internal error
   74   the database cannot be opened
   78   the configuration is wrong, such as a file that cannot be read
@@ -50,6 +50,12 @@ pub enum ControllerError {
     /// The database cannot be opened.
     #[error("--database")]
     Database(#[from] OpenError),
+    /// The cluster cannot be reached, or nothing says where it is.
+    #[error("the cluster cannot be reached")]
+    Cluster {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The server failed.
     #[error("the server ended")]
     Run(#[from] RunError),
@@ -70,7 +76,7 @@ impl ControllerError {
     /// The number that the caller sees.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Listen { .. } => 69,
+            Self::Listen { .. } | Self::Cluster { .. } => 69,
             Self::Run(_) | Self::Internal { .. } => 70,
             Self::Database(_) => 74,
             Self::Configuration { .. } | Self::File { .. } => 78,

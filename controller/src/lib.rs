@@ -1,25 +1,30 @@
 //! The control plane's program. `serve` is the session server with a static list of sandboxes and an SQLite file: the same
-//! server as in local mode, on its own, beside others on the same file.
+//! server as in local mode, on its own, beside others on the same file. `operator` makes pods out of manifests.
 //!
-//! [`args`] is the command line as typed, [`config`] what it means; the server itself is [`berth_server`]. IO.
+//! [`args`] is the command line as typed, [`config`] what it means; the server itself is [`berth_server`], the operator
+//! [`berth_operator`]. IO.
 
 use std::{io, io::Write, process::ExitCode, sync::Arc, time::Duration};
 
+use berth_operator::platform::Platform;
 use berth_program::{chain, start_log};
-use berth_server::Server;
+use berth_server::{SandboxDirectory, Server};
 use clap::Parser;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
 pub mod args;
+pub mod cluster;
 pub mod config;
 pub mod exit;
 mod sandboxes;
 
-use args::Command;
+use args::{Command, LogArgs};
+use cluster::directory::ClusterDirectory;
 use config::Config;
 use exit::ControllerError;
 
@@ -32,8 +37,11 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return berth_program::not_parsed(&error, exit::USAGE),
     };
-    let Command::Serve(args) = args.command;
-    match start(args) {
+    let result = match args.command {
+        Command::Serve(args) => start(args),
+        Command::Operator(args) => start_operator(args),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
@@ -48,18 +56,48 @@ fn internal(what: &'static str) -> impl FnOnce(io::Error) -> ControllerError {
 }
 
 fn start(args: args::ServeArgs) -> Result<(), ControllerError> {
-    start_log(args.log.log, &args.log.log_level).map_err(|error| ControllerError::Configuration {
-        field: "--log-level",
-        reason: error.to_string(),
-    })?;
+    begin_log(&args.log)?;
     let config = Config::new(args)?;
+    run(serve(config))
+}
+
+fn start_operator(args: args::OperatorArgs) -> Result<(), ControllerError> {
+    begin_log(&args.log)?;
+    run(operate(config::platform(args)))
+}
+
+fn begin_log(args: &LogArgs) -> Result<(), ControllerError> {
+    start_log(args.log, &args.log_level)
+        .map_err(|error| ControllerError::Configuration { field: "--log-level", reason: error.to_string() })
+}
+
+fn run(program: impl Future<Output = Result<(), ControllerError>>) -> Result<(), ControllerError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(internal("the program cannot begin"))?;
-    let result = runtime.block_on(serve(config));
+    let result = runtime.block_on(program);
     runtime.shutdown_timeout(LEFT);
     result
+}
+
+/// Reconciles until the first SIGTERM or SIGINT, and ends in order; at the second one it ends at once.
+async fn operate(platform: Platform) -> Result<(), ControllerError> {
+    let mut stop = Stop::new().map_err(internal("signals cannot be heard"))?;
+    let client = cluster::connect().await?;
+    tracing::info!("reconciling");
+    let shutdown = CancellationToken::new();
+    let mut running = Box::pin(berth_operator::run(client, platform, shutdown.clone()));
+    tokio::select! {
+        () = &mut running => return Ok(()),
+        () = stop.asked() => {}
+    }
+    tracing::info!("asked to stop");
+    shutdown.cancel();
+    tokio::select! {
+        () = running => Ok(()),
+        () = stop.asked() => Err(ControllerError::Interrupted),
+    }
 }
 
 /// Serves until the first SIGTERM or SIGINT, and ends in order; at the second one it ends at once.
@@ -70,9 +108,17 @@ async fn serve(config: Config) -> Result<(), ControllerError> {
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     let database = config.server.database.display().to_string();
-    let server = Server::open(config.server, Arc::new(config.directory)).await?;
-    tracing::info!(%address, database, "serving");
     let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let directory: Arc<dyn SandboxDirectory> = if let Some(directory) = config.directory {
+        Arc::new(directory)
+    } else {
+        let (directory, follower) = ClusterDirectory::new(cluster::connect().await?);
+        tasks.spawn(follower.run(shutdown.clone()));
+        directory
+    };
+    let server = Server::open(config.server, directory).await?;
+    tracing::info!(%address, database, "serving");
     let mut running = Box::pin(server.run(listener, shutdown.clone()));
     tokio::select! {
         result = &mut running => return Ok(result?),

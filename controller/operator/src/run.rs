@@ -14,7 +14,7 @@ use kube::{
     core::DeserializeGuard,
     runtime::{
         Controller,
-        controller::{Action, Config},
+        controller::{Action, Config, Error},
         events::{Recorder, Reporter},
         watcher,
     },
@@ -54,8 +54,12 @@ pub async fn run(client: Client, platform: Platform, shutdown: CancellationToken
         .graceful_shutdown_on(async move { shutdown.cancelled().await })
         .run(pass, failed, state)
         .for_each(|result| {
-            if let Err(error) = result {
-                tracing::debug!(error = %error, "a pass was not made");
+            match result {
+                // What a pass came to was logged where it failed; an object may be gone before its pass begins.
+                Ok(_) | Err(Error::ReconcilerFailed(..) | Error::ObjectNotFound(_)) => {}
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the cluster cannot be watched; it is tried again");
+                }
             }
             std::future::ready(())
         })

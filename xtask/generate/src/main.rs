@@ -42,6 +42,10 @@ const FILES: &[Generated] = &[
         render: || render_manifest("What the operator may do.", &berth_operator::rules::operator()),
     },
     Generated {
+        path: "deploy/server/role.yaml",
+        render: || render_manifest("What the server may do.", &berth_controller::cluster::rules::server()),
+    },
+    Generated {
         path: "docs/controller.md",
         render: || Ok(cli_reference::render(berth_controller::args::command())),
     },
