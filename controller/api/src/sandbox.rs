@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -137,12 +137,18 @@ pub struct Opencode {
     /// opencode's own configuration, as in `opencode.json`. The agent can read it: no keys here. `server`, `share` and
     /// `autoupdate` are Berth's; `model` and `providers` of the manifest go before what stands here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    #[schemars(schema_with = "free_form")]
     pub config: Option<Map<String, Value>>,
     /// Variables for opencode, and for all that it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<Variable>,
+}
+
+/// The schema of an object whose members nobody knows here. The derived one says `additionalProperties: true` too, and
+/// then Kubernetes 1.36 keeps its members and drops theirs.
+fn free_form(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
 /// A variable of opencode's environment.
