@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use crate::{
     pod,
@@ -37,11 +37,23 @@ pub(crate) enum Image {
     Sandbox,
 }
 
-/// Builds `images`, or all, and prints for each its name, archive and size.
-pub(crate) fn run(workspace: &Workspace, images: &[Image]) -> anyhow::Result<ExitCode> {
-    let images = if images.is_empty() { Image::value_variants() } else { images };
+/// Which images, and with what in them.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Images to build; all when none is named.
+    #[arg(value_enum)]
+    images: Vec<Image>,
+    /// Programs as for tests: built in a fraction of the time, and ten times as large.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Builds the images, and prints for each its name, archive and size.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let images = if arguments.images.is_empty() { Image::value_variants() } else { &arguments.images };
+    let profile = if arguments.quick { "dev" } else { pod::POD_PROFILE };
     for image in images {
-        let archive = image.build(workspace).with_context(|| image.name())?;
+        let archive = image.build(workspace, profile).with_context(|| image.name())?;
         let size = fs::metadata(&archive)?.len() / 1024;
         println!("{} {} {size} KiB", image.reference(), archive.display());
     }
@@ -58,7 +70,7 @@ impl Image {
         format!("localhost/{}:dev", self.name())
     }
 
-    fn build(self, workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    fn build(self, workspace: &Workspace, profile: &str) -> anyhow::Result<PathBuf> {
         let name = self.name();
         let home = workspace.cache.join("images");
         let context = home.join(&name);
@@ -69,7 +81,7 @@ impl Image {
         fs::create_dir_all(&context)?;
         let containerfile = workspace.root.join("deploy/images").join(&name).join("Containerfile");
         copy(&containerfile, &context.join("Containerfile"))?;
-        self.gather(workspace, &context)?;
+        self.gather(workspace, profile, &context)?;
         let archive = home.join(format!("{name}.tar"));
         build(workspace, &context, &self.reference(), &archive)?;
         fs::remove_dir_all(&context)?;
@@ -77,8 +89,8 @@ impl Image {
     }
 
     /// Puts what the Containerfile copies into its context.
-    fn gather(self, workspace: &Workspace, context: &Path) -> anyhow::Result<()> {
-        let programs = |package: &str| pod::static_programs(workspace, &[package]);
+    fn gather(self, workspace: &Workspace, profile: &str, context: &Path) -> anyhow::Result<()> {
+        let programs = |package: &str| pod::static_programs(workspace, profile, &[package]);
         match self {
             Self::Sidecar => {
                 copy(Path::new(CERTIFICATES), &context.join("ca-certificates.crt"))?;
@@ -98,8 +110,7 @@ impl Image {
                 // <cache>/opencode/<version>/node_modules/<package>/bin/opencode
                 let installed =
                     opencode.ancestors().nth(4).context("opencode is not where it is installed")?;
-                let mut copy = workspace.command("cp");
-                run_shown(copy.arg("--recursive").arg(installed.join("config")).arg(context))
+                copy_configuration(workspace, &installed.join("config"), context)
             }
         }
     }
@@ -115,6 +126,18 @@ fn copy_into(directory: &Path, files: &[PathBuf]) -> anyhow::Result<()> {
         copy(file, &directory.join(file.file_name().context("no file")?))?;
     }
     Ok(())
+}
+
+/// What the installer put into opencode's configuration directory.
+const CONFIGURATION: [&str; 4] = ["node_modules", "package.json", "package-lock.json", ".gitignore"];
+
+/// Copies the configuration directory as it was installed: an opencode that ran with it leaves files of its own there.
+fn copy_configuration(workspace: &Workspace, from: &Path, context: &Path) -> anyhow::Result<()> {
+    let into = context.join("config/opencode");
+    fs::create_dir_all(&into)?;
+    let mut copy = workspace.command("cp");
+    let files = CONFIGURATION.map(|name| from.join("opencode").join(name));
+    run_shown(copy.arg("--recursive").args(files).arg(into))
 }
 
 /// Makes the base image from Debian's packages, once.
@@ -179,7 +202,9 @@ mod tests {
         for image in Image::value_variants() {
             let text = fs::read_to_string(root.join(image.name()).join("Containerfile")).unwrap();
             let users: Vec<&str> = text.lines().filter(|line| line.starts_with("USER ")).collect();
-            assert_eq!(users, ["USER 65532:65532"], "{}", image.name());
+            // A sandbox's is the one that its pod runs as, so that tools find a name for it.
+            let expected = if *image == Image::Sandbox { "USER 1000:1000" } else { "USER 65532:65532" };
+            assert_eq!(users, [expected], "{}", image.name());
         }
         assert_eq!(fs::read_dir(root).unwrap().count(), Image::value_variants().len());
     }

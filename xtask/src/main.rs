@@ -66,11 +66,7 @@ enum Task {
     /// Builds the programs that run in pods, small and static, and prints their paths and sizes.
     PodBinaries,
     /// Builds the images, without a daemon, and prints their names, archives and sizes.
-    Images {
-        /// Images to build; all when none is named.
-        #[arg(value_enum)]
-        images: Vec<images::Image>,
-    },
+    Images(images::Arguments),
     /// A real Kubernetes cluster of one node, without Docker.
     Cluster(cluster::Arguments),
 }
@@ -90,7 +86,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench { filter, write } => bench::run(&workspace, filter.as_deref(), write),
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Task::PodBinaries => pod::build(&workspace),
-        Task::Images { images } => images::run(&workspace, &images),
+        Task::Images(arguments) => images::run(&workspace, &arguments),
         Task::Cluster(arguments) => cluster::run(&workspace, &arguments),
     }
 }

@@ -14,6 +14,9 @@ use crate::{process::shown, workspace::Workspace};
 /// Where the C library is linked in.
 const TARGET: &str = "x86_64-unknown-linux-musl";
 
+/// Cargo's profile for what is shipped: small.
+pub(crate) const POD_PROFILE: &str = "pod";
+
 /// Packages whose programs run in pods.
 const PACKAGES: [&str; 2] = ["berth-serve", "berth-sidecar"];
 
@@ -30,12 +33,16 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 
 /// Builds them all, and gives their paths.
 pub(crate) fn programs(workspace: &Workspace) -> anyhow::Result<Vec<PathBuf>> {
-    static_programs(workspace, &PACKAGES)
+    static_programs(workspace, POD_PROFILE, &PACKAGES)
 }
 
 /// Builds the programs of these packages for any image, and gives their paths.
-pub(crate) fn static_programs(workspace: &Workspace, packages: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
-    let programs = build_programs(workspace, &["--profile", "pod", "--target", TARGET], packages)?;
+pub(crate) fn static_programs(
+    workspace: &Workspace,
+    profile: &str,
+    packages: &[&str],
+) -> anyhow::Result<Vec<PathBuf>> {
+    let programs = build_programs(workspace, &["--profile", profile, "--target", TARGET], packages)?;
     for path in &programs {
         let shown = path.display();
         let bytes = fs::read(path).with_context(|| shown.to_string())?;
