@@ -210,6 +210,22 @@ mod tests {
     }
 
     #[test]
+    fn all_that_is_deployed_is_in_one_list() {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+        let list = fs::read_to_string(deploy.join("kustomization.yaml")).unwrap();
+        let mut manifests = 0;
+        for directory in ["crds", "operator", "server"] {
+            for entry in fs::read_dir(deploy.join(directory)).unwrap() {
+                let file = entry.unwrap().file_name();
+                let line = format!("  - {directory}/{}\n", file.display());
+                assert!(list.contains(&line), "{line}");
+                manifests += 1;
+            }
+        }
+        assert_eq!(list.matches("  - ").count(), manifests);
+    }
+
+    #[test]
     fn the_base_is_what_the_containerfile_names() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/images/berth-sandbox/Containerfile");
         assert!(fs::read_to_string(path).unwrap().contains(&format!("FROM {}\n", BASE.0)));

@@ -326,6 +326,10 @@ mod tests {
     fn manifests_agree_with_the_configuration() {
         let dns = include_str!("../../../tests/cluster/manifests/dns.yaml");
         assert!(dns.contains(&format!("clusterIP: {DNS_SERVICE}\n")));
+        // Policies judge the port of the pod, and the operator's open this one.
+        for part in [".:53 {", "containerPort: 53, protocol: UDP", "targetPort: 53, protocol: TCP"] {
+            assert!(dns.contains(part), "{part}");
+        }
         let storage = include_str!("../../../tests/cluster/manifests/storage.yaml");
         assert!(storage.contains(&format!("provisioner: {PROVISIONER}\n")));
     }
