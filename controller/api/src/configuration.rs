@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    names,
+    canonical, names,
     sandbox::{Provider, SandboxSpec},
 };
 
@@ -30,10 +30,8 @@ pub fn build(spec: &SandboxSpec) -> Value {
     config.insert("autoupdate".to_owned(), json!(false));
     config.insert("share".to_owned(), json!("disabled"));
     config.remove("server");
-    let mut config = Value::Object(config);
-    // One manifest gives one text, however it was stored: pods are compared by it.
-    config.sort_all_objects();
-    config
+    // One manifest gives one text, however it was written: pods are compared by it.
+    canonical::value(&config)
 }
 
 fn add_provider(config: &mut Map<String, Value>, provider: &Provider) {

@@ -3,6 +3,7 @@
 //!
 //! It is not responsible for making any of it: that is the operator's. Pure.
 
+pub mod canonical;
 pub mod condition;
 pub mod configuration;
 pub mod definition;

@@ -7,7 +7,7 @@ pub(crate) mod sample;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use berth_api::{layout, names};
+use berth_api::{canonical, layout, names};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -20,6 +20,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::{
     platform::Platform,
@@ -83,6 +85,11 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// Sixteen hexadecimal digits by which objects are told apart: of the SHA-256 of what they say, in whichever order.
+pub(crate) fn hash(data: &impl Serialize) -> String {
+    hexadecimal(&Sha256::digest(canonical::text(data))[..8])
 }
 
 fn managed() -> BTreeMap<String, String> {
@@ -158,12 +165,8 @@ mod tests {
     #[test]
     fn everything_that_a_plain_manifest_needs() {
         let prepared = prepare(&sample::sandbox(json!({})), &sample::platform()).unwrap();
-        insta::assert_json_snapshot!(
-            serde_json::to_value(&build(&prepared, &sample::platform()).claim).unwrap()
-        );
-        insta::assert_json_snapshot!(
-            serde_json::to_value(&build(&prepared, &sample::platform()).service).unwrap()
-        );
+        insta::assert_json_snapshot!(canonical::value(&build(&prepared, &sample::platform()).claim));
+        insta::assert_json_snapshot!(canonical::value(&build(&prepared, &sample::platform()).service));
     }
 
     #[test]

@@ -18,9 +18,8 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
-use sha2::{Digest, Sha256};
 
-use super::{hexadecimal, shared};
+use super::{hash, shared};
 use crate::platform::{Destination, Network};
 
 /// What is not public in IPv4: by RFC 6890, and the one metadata address (Azure's) that lies among public ones.
@@ -83,12 +82,6 @@ pub(crate) fn build_rule_set(namespace: &str, network: &Network) -> (NetworkPoli
     let selector = LabelSelector { match_labels: Some(label), match_expressions: None };
     let spec = NetworkPolicySpec { pod_selector: Some(selector), ..rules };
     (NetworkPolicy { metadata, spec: Some(spec) }, hash)
-}
-
-/// Sixteen hexadecimal digits of the rules' SHA-256.
-fn hash(rules: &NetworkPolicySpec) -> String {
-    let text = serde_json::to_vec(rules).expect("rules are plain data");
-    hexadecimal(&Sha256::digest(text)[..8])
 }
 
 fn any_sandbox() -> LabelSelector {
@@ -192,6 +185,8 @@ fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
 
 #[cfg(test)]
 mod tests {
+    use berth_api::canonical;
+
     use super::*;
     use crate::build::sample;
 
@@ -252,11 +247,11 @@ mod tests {
         assert_eq!(build_rule_set("other", &network).1, hash);
         let wider = Network { allowed: vec!["10.0.0.0/8:80".parse().unwrap()], ..network };
         assert_ne!(build_rule_set("team", &wider).1, hash);
-        insta::assert_json_snapshot!(serde_json::to_value(policy).unwrap());
+        insta::assert_json_snapshot!(canonical::value(&policy));
     }
 
     #[test]
     fn every_pod_of_a_sandbox_is_closed_at_first() {
-        insta::assert_json_snapshot!(serde_json::to_value(build_default_deny("team")).unwrap());
+        insta::assert_json_snapshot!(canonical::value(&build_default_deny("team")));
     }
 }

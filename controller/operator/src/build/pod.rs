@@ -19,9 +19,8 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
-use sha2::{Digest, Sha256};
 
-use super::{hexadecimal, owned};
+use super::{hash, owned};
 use crate::{
     platform::Platform,
     prepare::{Prepared, PreparedWorkspace},
@@ -62,11 +61,6 @@ pub(crate) fn build_pod(prepared: &Prepared, platform: &Platform, rules: &str) -
 
 fn is_berths(name: &str) -> bool {
     name.starts_with(names::PREFIX) || name == names::MANAGED_BY
-}
-
-fn hash(pod: &Pod) -> String {
-    let text = serde_json::to_vec(pod).expect("a pod is plain data");
-    hexadecimal(&Sha256::digest(text)[..8])
 }
 
 fn build_spec(prepared: &Prepared, platform: &Platform) -> PodSpec {
@@ -312,6 +306,7 @@ fn amounts(texts: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
 
 #[cfg(test)]
 mod tests {
+    use berth_api::canonical;
     use serde_json::{Value, json};
 
     use super::*;
@@ -328,33 +323,30 @@ mod tests {
 
     #[test]
     fn of_a_plain_manifest() {
-        insta::assert_json_snapshot!(serde_json::to_value(pod(json!({}))).unwrap());
+        insta::assert_json_snapshot!(canonical::value(&pod(json!({}))));
     }
 
     #[test]
     fn of_a_manifest_with_everything() {
-        insta::assert_json_snapshot!(
-            serde_json::to_value(pod(json!({
-                "image": "team/agent:2",
-                "model": "anthropic/claude-sonnet-4-5",
-                "providers": [{ "name": "anthropic", "apiKeySecretRef": { "name": "keys", "key": "anthropic" } }],
-                "opencode": {
-                    "config": { "permission": { "bash": "ask" } },
-                    "env": [
-                        { "name": "PRICE", "value": "$(HOME) costs $5" },
-                        { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "tokens", "key": "git" } } },
-                    ],
-                },
-                "resources": { "requests": { "cpu": 1 }, "limits": { "memory": "8Gi", "nvidia.com/gpu": 1 } },
-                "workspace": { "ephemeral": { "sizeLimit": "1Gi" } },
-                "pod": {
-                    "labels": { "team": "red" }, "annotations": { "note": "x" }, "nodeSelector": { "disk": "ssd" },
-                    "tolerations": [{ "key": "agents", "operator": "Exists" }], "runtimeClassName": "gvisor",
-                    "priorityClassName": "low", "serviceAccountName": "agent", "imagePullSecrets": [{ "name": "registry" }],
-                },
-            })))
-            .unwrap()
-        );
+        insta::assert_json_snapshot!(canonical::value(&pod(json!({
+            "image": "team/agent:2",
+            "model": "anthropic/claude-sonnet-4-5",
+            "providers": [{ "name": "anthropic", "apiKeySecretRef": { "name": "keys", "key": "anthropic" } }],
+            "opencode": {
+                "config": { "permission": { "bash": "ask" } },
+                "env": [
+                    { "name": "PRICE", "value": "$(HOME) costs $5" },
+                    { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "tokens", "key": "git" } } },
+                ],
+            },
+            "resources": { "requests": { "cpu": 1 }, "limits": { "memory": "8Gi", "nvidia.com/gpu": 1 } },
+            "workspace": { "ephemeral": { "sizeLimit": "1Gi" } },
+            "pod": {
+                "labels": { "team": "red" }, "annotations": { "note": "x" }, "nodeSelector": { "disk": "ssd" },
+                "tolerations": [{ "key": "agents", "operator": "Exists" }], "runtimeClassName": "gvisor",
+                "priorityClassName": "low", "serviceAccountName": "agent", "imagePullSecrets": [{ "name": "registry" }],
+            },
+        }))));
     }
 
     #[test]
@@ -363,6 +355,16 @@ mod tests {
         let cpu = |text: &str| pod(json!({ "resources": { "limits": { "cpu": text } } }));
         assert_eq!(pod_hash(&plain), pod_hash(&cpu("2000m")));
         assert_ne!(pod_hash(&plain), pod_hash(&cpu("3")));
+        let config = |text: &str| {
+            pod(json!({ "opencode": { "config": serde_json::from_str::<Value>(text).unwrap() } }))
+        };
+        let one = config(
+            r#"{ "agent": { "b": { "x": 1, "w": 2 }, "a": {} }, "permission": [{ "d": 1, "c": 2 }] }"#,
+        );
+        let other = config(
+            r#"{ "permission": [{ "c": 2, "d": 1 }], "agent": { "a": {}, "b": { "w": 2, "x": 1 } } }"#,
+        );
+        assert_eq!(one, other);
         let prepared = prepare(&sample::sandbox(json!({})), &sample::platform()).unwrap();
         let other_rules = build_pod(&prepared, &sample::platform(), "fedcba9876543210");
         assert_eq!(pod_hash(&plain), pod_hash(&other_rules));
