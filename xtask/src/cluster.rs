@@ -13,6 +13,7 @@ mod layout;
 mod lifecycle;
 mod node;
 mod programs;
+mod unified;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 

@@ -13,13 +13,11 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::{
+    packages::{self, CERTIFICATES},
     pod,
     process::{capture, run_shown},
     workspace::Workspace,
 };
-
-/// Where certificates of public authorities are on Debian: package ca-certificates.
-const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// What `berth-sandbox` is built on, and the suite of Debian that stands in for it where no registry is asked.
 const BASE: (&str, &str) = ("docker.io/library/debian:bookworm-slim", "bookworm");
@@ -52,6 +50,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let images = if arguments.images.is_empty() { Image::value_variants() } else { &arguments.images };
     let profile = if arguments.quick { "dev" } else { pod::POD_PROFILE };
+    packages::ensure(workspace, &packages::OF_IMAGES)?;
     for image in images {
         let archive = image.build(workspace, profile).with_context(|| image.name())?;
         let size = fs::metadata(&archive)?.len() / 1024;
@@ -73,6 +72,10 @@ impl Image {
     fn build(self, workspace: &Workspace, profile: &str) -> anyhow::Result<PathBuf> {
         let name = self.name();
         let home = workspace.cache.join("images");
+        fs::create_dir_all(&home)?;
+        // Contexts and archives have one place for all who build.
+        let lock = fs::File::create(home.join("lock"))?;
+        lock.lock()?;
         let context = home.join(&name);
         // What an earlier build was made of must not get into this one.
         if context.exists() {
@@ -103,7 +106,9 @@ impl Image {
             Self::Testkit => copy_into(context, &programs("berth-testkit")?),
             Self::Sandbox => {
                 make_base(workspace)?;
-                let opencode = capture(&mut workspace.command("deploy/opencode/install.sh"))?;
+                // The pinned one, whatever this machine's tests use: its configuration directory is beside it.
+                let mut install = workspace.command("deploy/opencode/install.sh");
+                let opencode = capture(install.env_remove("BERTH_OPENCODE"))?;
                 let opencode = PathBuf::from(opencode.trim());
                 copy_into(context, &programs("berth-serve")?)?;
                 copy_into(context, std::slice::from_ref(&opencode))?;
@@ -155,7 +160,7 @@ fn make_base(workspace: &Workspace) -> anyhow::Result<()> {
     let mut debootstrap = workspace.command("unshare");
     // It mounts, and this must not be seen outside; and what it prints is for nobody.
     debootstrap.args(["--mount", "--", "debootstrap", "--variant=minbase", suite]).arg(context.join("root"));
-    capture(&mut debootstrap).context("debootstrap makes the base image (apt-get install debootstrap)")?;
+    capture(&mut debootstrap).context("debootstrap makes the base image")?;
     fs::write(context.join("Containerfile"), "FROM scratch\nCOPY root /\nCMD [\"bash\"]\n")?;
     capture(buildah(workspace).args(["build", "--pull-never", "--tag", name]).arg(&context))?;
     Ok(fs::remove_dir_all(context)?)
@@ -171,7 +176,7 @@ pub(crate) fn build(
     let mut build = buildah(workspace);
     // A fixed time, so that the same content is the same image.
     build.args(["build", "--pull-never", "--timestamp=0", "--tag", name]).arg(directory);
-    capture(&mut build).context("images are built with buildah (apt-get install buildah)")?;
+    capture(&mut build).context("images are built with buildah")?;
     let new = archive.with_extension("new");
     // buildah adds to an archive that is there.
     if new.exists() {

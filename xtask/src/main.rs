@@ -13,6 +13,7 @@ mod check;
 mod cluster;
 mod fuzz;
 mod images;
+mod packages;
 mod pod;
 mod process;
 mod test;

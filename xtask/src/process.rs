@@ -1,6 +1,10 @@
-//! Runs other programs with their output shown, or captured.
+//! Runs other programs with their output shown, or captured, and waits.
 
-use std::process::{Command, ExitCode};
+use std::{
+    process::{Command, ExitCode},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 
@@ -39,4 +43,13 @@ pub(crate) fn capture(command: &mut Command) -> anyhow::Result<String> {
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Does nothing for a while.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no executor here, and what is waited for tells nobody"
+)]
+pub(crate) fn pause(duration: Duration) {
+    thread::sleep(duration);
 }

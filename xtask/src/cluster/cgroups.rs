@@ -1,8 +1,8 @@
 //! The cgroup of a node: one directory in each hierarchy, below the cgroup of whoever starts it.
 //!
 //! With it as the root of a cgroup namespace, kubelet and runc see nothing else, so two nodes cannot touch each
-//! other's and what a dead one left is found in one place. For machines with version 1, alone or in hybrid mode with
-//! version 2; version 2 alone is refused, since it was tried nowhere.
+//! other's and what a dead one left is found in one place. On machines with version 1, alone or in hybrid mode with
+//! version 2, those of version 1 have the controllers; with version 2 alone, see `unified`.
 
 use std::{
     fs,
@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
 
-use crate::cluster::lifecycle::wait_until;
+use crate::cluster::{lifecycle::wait_until, unified};
 
 /// Where hierarchies are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -41,19 +41,31 @@ pub(super) fn enter(name: &str) -> anyhow::Result<(Vec<Hierarchy>, Vec<PathBuf>)
     let (mounts, groups) =
         (fs::read_to_string("/proc/self/mountinfo")?, fs::read_to_string("/proc/self/cgroup")?);
     let hierarchies = hierarchies(&mounts, &groups)?;
-    ensure!(
-        hierarchies.iter().any(|hierarchy| !hierarchy.options.is_empty()),
-        "this machine has cgroups of version 2 only: use kind (docs/cluster.md)"
-    );
+    // Where version 1 is, it has the controllers.
+    let is_unified = hierarchies.iter().all(|hierarchy| hierarchy.options.is_empty());
     let mut directories = Vec::new();
     for hierarchy in &hierarchies {
-        let directory = hierarchy.current.join(format!("berth-{name}"));
+        let parent = if is_unified { &hierarchy.mount } else { &hierarchy.current };
+        if is_unified {
+            unified::hand_down(parent).with_context(|| parent.display().to_string())?;
+        }
+        let directory = parent.join(format!("berth-{name}"));
         make(&directory).with_context(|| directory.display().to_string())?;
-        fs::write(directory.join("cgroup.procs"), "0").with_context(|| directory.display().to_string())?;
+        join(&directory)?;
         directories.push(directory);
     }
     unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare cgroups")?;
+    if is_unified {
+        for directory in &directories {
+            unified::step_aside(directory)?;
+        }
+    }
     Ok((hierarchies, directories))
+}
+
+/// Moves this process into a cgroup.
+pub(super) fn join(directory: &Path) -> anyhow::Result<()> {
+    fs::write(directory.join("cgroup.procs"), "0").with_context(|| directory.display().to_string())
 }
 
 fn make(directory: &Path) -> anyhow::Result<()> {
@@ -75,7 +87,10 @@ fn make(directory: &Path) -> anyhow::Result<()> {
 /// Mounts the hierarchies anew, each where it was, so that their roots are the cgroups that were entered.
 pub(super) fn mount_all(hierarchies: &[Hierarchy]) -> anyhow::Result<()> {
     let nothing = None::<&str>;
-    mount(Some("cgroups"), ROOT, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).context(ROOT)?;
+    // Version 2 alone is mounted there itself.
+    if hierarchies.iter().all(|hierarchy| hierarchy.mount != Path::new(ROOT)) {
+        mount(Some("cgroups"), ROOT, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).context(ROOT)?;
+    }
     for hierarchy in hierarchies {
         let shown = || hierarchy.mount.display().to_string();
         fs::create_dir_all(&hierarchy.mount)?;
@@ -171,6 +186,9 @@ mod tests {
             hierarchy("unified", "", "x"),
         ];
         assert_eq!(hierarchies(MOUNTS, groups).unwrap(), expected);
+        let alone = "33 20 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let below = "0::/user.slice/session-1.scope\n";
+        assert_eq!(hierarchies(alone, below).unwrap(), [hierarchy("", "", "user.slice/session-1.scope")]);
         assert!(hierarchies(MOUNTS, "3:memory:/\n").is_err());
         assert!(hierarchies("1 2 - cgroup cgroup rw,cpu", groups).is_err());
     }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::programs::Version;
+use crate::{cluster::programs::Version, packages::SEARCH_PATH};
 
 /// Longest name of a cluster: paths of sockets below its directory are limited.
 const MAX_NAME: usize = 20;
@@ -102,9 +102,6 @@ impl State {
         command
     }
 }
-
-/// Where the node's programs that Debian packages hold are looked for.
-pub(super) const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A name that is fit for directories and cgroups.
 pub(super) fn parse_name(name: &str) -> anyhow::Result<String> {

@@ -7,7 +7,6 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     process::{Command, ExitCode, Stdio},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -25,7 +24,7 @@ use crate::{
         layout::{Layout, State},
         programs::{self, Version},
     },
-    process::{capture, run_shown},
+    process::{capture, pause, run_shown},
     workspace::Workspace,
 };
 
@@ -62,6 +61,7 @@ pub(super) fn up(workspace: &Workspace, layout: &Layout, version: Version) -> an
         return Ok(());
     }
     programs::ensure(workspace, layout, version)?;
+    load_module()?;
     clean(layout)?;
     let started = Instant::now();
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -102,6 +102,15 @@ pub(super) fn status(layout: &Layout) -> anyhow::Result<ExitCode> {
 pub(super) fn running(layout: &Layout) -> anyhow::Result<State> {
     ensure!(is_running(layout)?, "{} does not run: cargo xtask cluster up", layout.name);
     State::read(layout)
+}
+
+/// By it, packets from pod to pod pass the rules of the node. The kernel's other modules come when they are called for.
+fn load_module() -> anyhow::Result<()> {
+    if Path::new("/proc/sys/net/bridge").exists() {
+        return Ok(());
+    }
+    run_shown(Command::new("modprobe").arg("br_netfilter"))
+        .context("the kernel module br_netfilter is needed")
 }
 
 fn lock(path: &Path) -> anyhow::Result<File> {
@@ -249,12 +258,6 @@ pub(super) fn wait_until(
         pause(TICK);
     }
     Ok(())
-}
-
-/// Does nothing for a while.
-#[expect(clippy::disallowed_methods, reason = "there is no executor here, and the kernel tells nobody")]
-pub(super) fn pause(duration: Duration) {
-    thread::sleep(duration);
 }
 
 #[cfg(test)]

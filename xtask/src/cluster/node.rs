@@ -26,10 +26,10 @@ use crate::{
         cgroups,
         components::{self, Component, Stage},
         forward,
-        layout::{Layout, SEARCH_PATH, State},
-        lifecycle::pause,
+        layout::{Layout, State},
     },
-    process::run_shown,
+    packages::SEARCH_PATH,
+    process::{pause, run_shown},
 };
 
 /// Between two looks at what has ended.

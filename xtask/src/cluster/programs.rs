@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     cluster::{components::PAUSE_IMAGE, layout::Layout},
-    images,
+    images, packages,
     process::run_shown,
     workspace::Workspace,
 };
@@ -32,20 +32,6 @@ const NAMES: [&str; 9] = [
     "coredns",
     "network-policies",
     "local-volumes",
-];
-
-/// Debian's packages, each with a file by which it is known to be there.
-const PACKAGES: [(&str, &str); 10] = [
-    ("containerd", "/usr/bin/containerd"),
-    ("runc", "/usr/sbin/runc"),
-    ("containernetworking-plugins", "/usr/lib/cni/bridge"),
-    ("etcd-server", "/usr/bin/etcd"),
-    ("iptables", "/usr/sbin/iptables"),
-    ("conntrack", "/usr/sbin/conntrack"),
-    ("iproute2", "/sbin/ip"),
-    ("ethtool", "/sbin/ethtool"),
-    ("util-linux", "/usr/bin/unshare"),
-    ("buildah", "/usr/bin/buildah"),
 ];
 
 /// A version of Kubernetes.
@@ -74,7 +60,7 @@ impl fmt::Display for Version {
 
 /// Installs and builds what is missing.
 pub(super) fn ensure(workspace: &Workspace, layout: &Layout, version: Version) -> anyhow::Result<()> {
-    install_packages(workspace)?;
+    packages::ensure(workspace, &packages::OF_A_CLUSTER)?;
     let into = &layout.programs;
     fs::create_dir_all(into)?;
     let lock = fs::File::create(into.join("lock"))?;
@@ -97,29 +83,6 @@ pub(super) fn ensure(workspace: &Workspace, layout: &Layout, version: Version) -
     fs::copy(module.join("pause/Containerfile"), pause.join("Containerfile"))?;
     images::build(workspace, &pause, PAUSE_IMAGE, &into.join("pause.tar"))?;
     Ok(fs::write(stamp, sources)?)
-}
-
-fn install_packages(workspace: &Workspace) -> anyhow::Result<()> {
-    let missing: Vec<&str> =
-        PACKAGES.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(package, _)| *package).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let apt = |arguments: &[&str]| {
-        let mut command = workspace.command("apt-get");
-        command
-            .args(["--quiet", "--quiet", "--yes"])
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        run_shown(&mut command)
-    };
-    eprintln!("installing {}", missing.join(" "));
-    let install = [&["install", "--no-install-recommends"], &missing[..]].concat();
-    if apt(&install).is_err() {
-        apt(&["update"])?;
-        apt(&install).with_context(|| format!("these Debian packages are needed: {}", missing.join(" ")))?;
-    }
-    Ok(())
 }
 
 /// Everything that the programs are built from, as one text.
