@@ -120,24 +120,25 @@ fn apiserver(layout: &Layout) -> Vec<String> {
 }
 
 fn controller_manager(layout: &Layout) -> Vec<String> {
-    let kubeconfig = layout.text("pki/controller-manager.kubeconfig");
-    options([
-        ("kubeconfig", kubeconfig.clone()),
-        ("authentication-kubeconfig", kubeconfig.clone()),
-        ("authorization-kubeconfig", kubeconfig),
-        ("bind-address", "127.0.0.1".to_owned()),
-        ("leader-elect", "false".to_owned()),
+    let mut arguments = controllers(layout, "controller-manager");
+    arguments.extend(options([
         ("use-service-account-credentials", "true".to_owned()),
         ("service-account-private-key-file", layout.text("pki/tokens.key")),
         ("root-ca-file", layout.text("pki/ca.crt")),
         ("cluster-signing-cert-file", layout.text("pki/ca.crt")),
         ("cluster-signing-key-file", layout.text("pki/ca.key")),
         ("allocate-node-cidrs", "false".to_owned()),
-    ])
+    ]));
+    arguments
 }
 
 fn scheduler(layout: &Layout) -> Vec<String> {
-    let kubeconfig = layout.text("pki/scheduler.kubeconfig");
+    controllers(layout, "scheduler")
+}
+
+/// What the programs have in common of which a cluster with several of each elects one.
+fn controllers(layout: &Layout, name: &str) -> Vec<String> {
+    let kubeconfig = layout.text(&format!("pki/{name}.kubeconfig"));
     options([
         ("kubeconfig", kubeconfig.clone()),
         ("authentication-kubeconfig", kubeconfig.clone()),
