@@ -1,43 +1,52 @@
-//! Runs the tests, shows their output as it comes, and ends with the line `N passed, N failed`.
+//! Runs the tests and ends with the line `N passed, N failed`.
 //!
 //! The counts come from what the test programs say; a program that starts and never says its result (it crashed,
 //! or something it left behind holds its output open) counts as one failure.
 
+mod programs;
 mod report;
+mod side_by_side;
 mod tally;
 mod temporary;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    fs,
     path::{Path, PathBuf},
-    process::{ChildStdout, ExitCode, ExitStatus, Stdio},
-    sync::mpsc::{self, RecvTimeoutError},
-    thread,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 
-use self::{report::Report, tally::Tally, temporary::Temporary};
-use crate::{
-    process::{capture, run_shown},
-    tools,
-    workspace::Workspace,
+use self::{
+    programs::Program,
+    report::Report,
+    side_by_side::{Times, Way},
+    tally::Tally,
+    temporary::Temporary,
 };
+use crate::{process::capture, tools, workspace::Workspace};
 
-/// How long the tests' output may stay open after cargo has ended.
+/// How many test programs run at a time; each runs as many tests at a time as there are processors.
+const PROGRAMS_AT_A_TIME: usize = 1;
+
+/// How long a test program may take, and at full size.
+const TAKES_AT_MOST: (Duration, Duration) = (Duration::from_mins(30), Duration::from_hours(12));
+
+/// How long a test program's output may stay open after it has ended.
 const OUTPUT_CLOSES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Builds and runs all tests; with `soak` at full size and with a report in docs/soak/.
+/// Builds and runs all tests; with `soak` at full size, one program at a time, and with a report in docs/soak/.
 pub(crate) fn run(workspace: &Workspace, soak: bool) -> anyhow::Result<ExitCode> {
-    run_build(workspace)?;
+    eprintln!("building all tests");
+    let programs = programs::build(workspace)?;
     tools::opencode_sdk(workspace)?;
     tools::schemathesis(workspace)?;
     let started = jiff::Timestamp::now();
     let clock = Instant::now();
     let measurements = soak.then(|| workspace.cache.join(format!("soak-{}.jsonl", started.as_second())));
     let temporary = Temporary::new().context("a temporary directory")?;
-    let mut tally = run_tests(workspace, temporary.path(), measurements.as_deref())?;
+    let mut tally = run_programs(workspace, programs, temporary.path(), measurements.as_deref())?;
     match temporary.libraries().context("the temporary directory")? {
         0 => {}
         count => tally.fail(format!("opencode left {count} libraries in the temporary directory")),
@@ -56,63 +65,39 @@ pub(crate) fn run(workspace: &Workspace, soak: bool) -> anyhow::Result<ExitCode>
     Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_build(workspace: &Workspace) -> anyhow::Result<()> {
-    eprintln!("building all tests");
-    run_cargo_test(workspace, &["--no-run"])
-}
-
-fn run_cargo_test(workspace: &Workspace, arguments: &[&str]) -> anyhow::Result<()> {
-    run_shown(workspace.command(&workspace.cargo).args(["test", "--workspace"]).args(arguments))
-}
-
-/// Runs `cargo test` with both outputs copied to ours and counted.
-fn run_tests(workspace: &Workspace, temporary: &Path, measurements: Option<&Path>) -> anyhow::Result<Tally> {
-    let mut command = workspace.command(&workspace.cargo);
-    command.args(["test", "--workspace", "--no-fail-fast"]).env("CARGO_TERM_COLOR", "never");
-    command.env("TMPDIR", temporary);
-    if let Some(path) = measurements {
-        command.env("BERTH_SOAK", "1").env("BERTH_SOAK_REPORT", path);
-    }
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cargo test")?;
-    let (lines, received) = mpsc::channel();
-    let stdout: ChildStdout = child.stdout.take().context("cargo's standard output")?;
-    let stderr = child.stderr.take().context("cargo's standard error")?;
-    let from_stderr = lines.clone();
-    thread::spawn(move || copy_lines(stdout, std::io::stdout(), &lines));
-    thread::spawn(move || copy_lines(stderr, std::io::stderr(), &from_stderr));
-    let status = child.wait().context("cargo test")?;
-    Ok(count(&received, status))
-}
-
-/// Passes lines on to `to` and to `lines`. Ends with its input, which nobody waits for without a bound.
-fn copy_lines(from: impl Read, mut to: impl Write, lines: &mpsc::Sender<String>) {
-    let mut from = BufReader::new(from);
-    let mut line = Vec::new();
-    while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        // A closed terminal must not end the count.
-        let _ = to.write_all(&line).and_then(|()| to.flush());
-        if lines.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
-            return;
+fn run_programs(
+    workspace: &Workspace,
+    mut programs: Vec<Program>,
+    temporary: &Path,
+    measurements: Option<&Path>,
+) -> anyhow::Result<Tally> {
+    let is_soak = measurements.is_some();
+    let way = Way {
+        at_a_time: if is_soak { 1 } else { PROGRAMS_AT_A_TIME },
+        takes_at_most: if is_soak { TAKES_AT_MOST.1 } else { TAKES_AT_MOST.0 },
+        output_closes_within: OUTPUT_CLOSES_WITHIN,
+    };
+    let command = |program: &Program| {
+        let mut command = program.command(workspace);
+        command.env("TMPDIR", temporary);
+        if let Some(path) = measurements {
+            command.env("BERTH_SOAK", "1").env("BERTH_SOAK_REPORT", path);
         }
-        line.clear();
+        command
+    };
+    if is_soak {
+        return Ok(side_by_side::run(programs, way, command, std::io::stdout()).0);
     }
+    let path = workspace.cache.join("test-times.json");
+    side_by_side::sort(&mut programs, &read_times(&path));
+    let (tally, times) = side_by_side::run(programs, way, command, std::io::stdout());
+    fs::write(&path, serde_json::to_vec_pretty(&times)?).with_context(|| path.display().to_string())?;
+    Ok(tally)
 }
 
-fn count(received: &mpsc::Receiver<String>, status: ExitStatus) -> Tally {
-    let mut tally = Tally::default();
-    let deadline = Instant::now() + OUTPUT_CLOSES_WITHIN;
-    loop {
-        match received.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) => tally.add_line(&line),
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                tally.fail("a process that outlived the tests holds their output open".to_owned());
-                break;
-            }
-        }
-    }
-    tally.close(status.success());
-    tally
+/// What the last run wrote. It only orders, so one that cannot be read is none.
+fn read_times(path: &Path) -> Times {
+    fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 fn write_report(
@@ -125,7 +110,7 @@ fn write_report(
     let commit = capture(workspace.command("git").args(["rev-parse", "--short=12", "HEAD"]))?;
     let dirty = !capture(workspace.command("git").args(["status", "--porcelain"]))?.is_empty();
     // Tests that measure nothing append nothing, so the file need not exist.
-    let lines = if measurements.exists() { std::fs::read_to_string(measurements)? } else { String::new() };
+    let lines = if measurements.exists() { fs::read_to_string(measurements)? } else { String::new() };
     let report = Report {
         commit: commit.trim().to_owned(),
         dirty,
@@ -134,8 +119,8 @@ fn write_report(
         measurements: report::parse(&lines)?,
     };
     let directory = workspace.root.join("docs/soak");
-    std::fs::create_dir_all(&directory)?;
+    fs::create_dir_all(&directory)?;
     let path = directory.join(report.file_name());
-    std::fs::write(&path, report.render(tally))?;
+    fs::write(&path, report.render(tally))?;
     Ok(path)
 }

@@ -60,7 +60,7 @@ impl Tally {
             self.fail("a test program ended without its result".to_owned());
         }
         if self.failed == 0 && !exited_with_success {
-            self.fail("cargo test failed, though no test did".to_owned());
+            self.fail("a test program failed, though no test did".to_owned());
         }
         if self.failed == 0 && self.passed == 0 {
             self.fail("no test ran".to_owned());
@@ -138,7 +138,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fini
 
     #[test]
     fn an_unexplained_exit_status_and_an_empty_run_are_failures() {
-        assert_eq!(tally(ALL_WELL, false).failures, ["cargo test failed, though no test did"]);
+        assert_eq!(tally(ALL_WELL, false).failures, ["a test program failed, though no test did"]);
         assert_eq!(tally("", true).failures, ["no test ran"]);
         assert_eq!(tally("", false).to_string(), "0 passed, 1 failed");
     }
