@@ -4,10 +4,10 @@ CARGO_TARGET_DIR ?= $(BERTH_CACHE)/target
 export BERTH_CACHE CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help build pod opencode opencode-old run test soak check gen bench fmt clean
+.PHONY: help build pod opencode opencode-old run test soak kind-up e2e-kind kind-down check gen bench fmt clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build all programs, unoptimised
 	cargo build --workspace
@@ -29,6 +29,15 @@ test: opencode opencode-old ## run all tests, quick sizes; ends with "N passed, 
 
 soak: opencode opencode-old ## run all tests at full size, and write a report to docs/soak/
 	@cargo xtask test --soak
+
+kind-up: ## make a cluster of kind, in Docker, with Berth's images in it; BERTH_KUBERNETES picks the version
+	@scripts/kind.sh up
+
+e2e-kind: opencode ## run the end-to-end tests on that cluster
+	@scripts/kind.sh test
+
+kind-down: ## delete that cluster
+	@scripts/kind.sh down
 
 check: ## formatting, lints, generated files, licences, scripts, workflows, the tree
 	@cargo xtask check

@@ -4,7 +4,7 @@ mod tree;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 
 use crate::{
@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Shell,
     /// actionlint on the hosted workflows (fetched with Go when missing).
     Workflows,
+    /// gofmt, and the tests of what kind is given.
+    Go,
     /// clippy on all targets, warnings denied.
     Clippy,
     /// Generated files are up to date.
@@ -70,6 +72,7 @@ fn run_step(workspace: &Workspace, step: Step) -> anyhow::Result<()> {
             // Its own run of shellcheck on the scripts in workflows needs shellcheck on PATH and is skipped without.
             run_program(workspace, actionlint, &[])
         }
+        Step::Go => check_go(workspace),
         Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
         Step::Gen => cargo(&["run", "--quiet", "--package", "berth-generate", "--", "--check"]),
         Step::Deny => {
@@ -85,6 +88,13 @@ fn run_program(
     arguments: &[&str],
 ) -> anyhow::Result<()> {
     run_shown(workspace.command(program).args(arguments))
+}
+
+fn check_go(workspace: &Workspace) -> anyhow::Result<()> {
+    let unformatted = capture(workspace.command("gofmt").args(["-l", "tests/cluster"]))?;
+    ensure!(unformatted.is_empty(), "gofmt would change {}", unformatted.trim().replace('\n', ", "));
+    let kind = workspace.root.join("tests/cluster/kind");
+    run_shown(workspace.command("go").args(["test", "./..."]).current_dir(kind))
 }
 
 /// Runs shellcheck on every file that starts as a shell script.

@@ -1,4 +1,4 @@
-//! Builds images from Containerfiles with buildah, without a daemon.
+//! Builds images from Containerfiles: with buildah, without a daemon, or with Docker where that is.
 //!
 //! Each context is put together in the cache: the Containerfile of `deploy/images/<name>` and the files that it copies,
 //! so that one image never waits for, or holds, what only another needs.
@@ -44,15 +44,29 @@ pub(crate) struct Arguments {
     /// Programs as for tests: built in a fraction of the time, and ten times as large.
     #[arg(long)]
     quick: bool,
+    /// Build with Docker instead of buildah, which also fetches the base instead of making it.
+    #[arg(long)]
+    docker: bool,
+}
+
+/// What builds images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Builder {
+    Buildah,
+    Docker,
 }
 
 /// Builds the images, and prints for each its name, archive and size.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let images = if arguments.images.is_empty() { Image::value_variants() } else { &arguments.images };
     let profile = if arguments.quick { "dev" } else { pod::POD_PROFILE };
-    packages::ensure(workspace, &packages::OF_IMAGES)?;
+    packages::ensure(workspace, &packages::OF_PROGRAMS)?;
+    let builder = if arguments.docker { Builder::Docker } else { Builder::Buildah };
+    if builder == Builder::Buildah {
+        packages::ensure(workspace, &packages::OF_IMAGES)?;
+    }
     for image in images {
-        let archive = image.build(workspace, profile).with_context(|| image.name())?;
+        let archive = image.build(workspace, builder, profile).with_context(|| image.name())?;
         let size = fs::metadata(&archive)?.len() / 1024;
         println!("{} {} {size} KiB", image.reference(), archive.display());
     }
@@ -69,7 +83,7 @@ impl Image {
         format!("localhost/{}:dev", self.name())
     }
 
-    fn build(self, workspace: &Workspace, profile: &str) -> anyhow::Result<PathBuf> {
+    fn build(self, workspace: &Workspace, builder: Builder, profile: &str) -> anyhow::Result<PathBuf> {
         let name = self.name();
         let home = workspace.cache.join("images");
         fs::create_dir_all(&home)?;
@@ -86,7 +100,15 @@ impl Image {
         copy(&containerfile, &context.join("Containerfile"))?;
         self.gather(workspace, profile, &context)?;
         let archive = home.join(format!("{name}.tar"));
-        build(workspace, &context, &self.reference(), &archive)?;
+        match builder {
+            Builder::Buildah => {
+                if self == Self::Sandbox {
+                    make_base(workspace)?;
+                }
+                build(workspace, &context, &self.reference(), &archive)?;
+            }
+            Builder::Docker => build_with_docker(workspace, &context, &self.reference(), &archive)?,
+        }
         fs::remove_dir_all(&context)?;
         Ok(archive)
     }
@@ -105,7 +127,6 @@ impl Image {
             }
             Self::Testkit => copy_into(context, &programs("berth-testkit")?),
             Self::Sandbox => {
-                make_base(workspace)?;
                 // The pinned one, whatever this machine's tests use: its configuration directory is beside it.
                 let mut install = workspace.command("deploy/opencode/install.sh");
                 let opencode = capture(install.env_remove("BERTH_OPENCODE"))?;
@@ -185,6 +206,20 @@ pub(crate) fn build(
     capture(buildah(workspace).args(["push", name]).arg(format!("oci-archive:{}:{name}", new.display())))?;
     ensure!(new.is_file(), "{} was not written", new.display());
     fs::rename(&new, archive).with_context(|| archive.display().to_string())
+}
+
+/// The same with Docker.
+fn build_with_docker(
+    workspace: &Workspace,
+    directory: &Path,
+    name: &str,
+    archive: &Path,
+) -> anyhow::Result<()> {
+    let mut build = workspace.command("docker");
+    build.args(["build", "--tag", name, "--file"]).arg(directory.join("Containerfile")).arg(directory);
+    // An attestation is another manifest in the archive, whose layers are not there for a node that loads it.
+    run_shown(build.env("BUILDX_NO_DEFAULT_ATTESTATIONS", "1").stdout(std::io::stderr()))?;
+    run_shown(workspace.command("docker").args(["save", "--output"]).arg(archive).arg(name))
 }
 
 /// buildah with its storage in the cache, in a form that needs nothing of the machine.

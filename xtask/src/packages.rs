@@ -31,16 +31,19 @@ pub(crate) const OF_A_CLUSTER: [Package; 10] = [
     ("buildah", "buildah"),
 ];
 
-/// What images are built with.
-pub(crate) const OF_IMAGES: [Package; 5] = [
-    ("buildah", "buildah"),
-    // The base of `berth-sandbox`.
-    ("debootstrap", "debootstrap"),
-    ("util-linux", "unshare"),
+/// What loads modules of the kernel.
+pub(crate) const OF_MODULES: [Package; 1] = [("kmod", "modprobe")];
+
+/// What images hold is built with, or taken from.
+pub(crate) const OF_PROGRAMS: [Package; 2] = [
     // Parts of static programs that are C.
     ("musl-tools", "musl-gcc"),
     ("ca-certificates", CERTIFICATES),
 ];
+
+/// What images are built with, and the base of `berth-sandbox`.
+pub(crate) const OF_IMAGES: [Package; 3] =
+    [("buildah", "buildah"), ("debootstrap", "debootstrap"), ("util-linux", "unshare")];
 
 /// Installs those of `packages` that are missing, or says which they are.
 pub(crate) fn ensure(workspace: &Workspace, packages: &[Package]) -> anyhow::Result<()> {

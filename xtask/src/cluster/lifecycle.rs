@@ -24,6 +24,7 @@ use crate::{
         layout::{Layout, State},
         programs::{self, Version},
     },
+    packages,
     process::{capture, pause, run_shown},
     workspace::Workspace,
 };
@@ -61,7 +62,7 @@ pub(super) fn up(workspace: &Workspace, layout: &Layout, version: Version) -> an
         return Ok(());
     }
     programs::ensure(workspace, layout, version)?;
-    load_module()?;
+    load_module(workspace)?;
     clean(layout)?;
     let started = Instant::now();
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -105,10 +106,11 @@ pub(super) fn running(layout: &Layout) -> anyhow::Result<State> {
 }
 
 /// By it, packets from pod to pod pass the rules of the node. The kernel's other modules come when they are called for.
-fn load_module() -> anyhow::Result<()> {
+fn load_module(workspace: &Workspace) -> anyhow::Result<()> {
     if Path::new("/proc/sys/net/bridge").exists() {
         return Ok(());
     }
+    packages::ensure(workspace, &packages::OF_MODULES)?;
     run_shown(Command::new("modprobe").arg("br_netfilter"))
         .context("the kernel module br_netfilter is needed")
 }
