@@ -38,6 +38,8 @@ pub enum ProblemType {
     TurnNotRetryable,
     /// 409: a call in flight, or a turn, does not end.
     Busy,
+    /// 409: the session's sandbox was deleted.
+    SandboxGone,
     /// 409: another replica of the server took the sandbox over.
     StaleFence,
     /// 409: the gate has a holder.
@@ -80,7 +82,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// Every type, for documents and tests.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::InvalidBody,
         Self::InvalidParameter,
         Self::InvalidHeader,
@@ -94,6 +96,7 @@ impl ProblemType {
         Self::AlreadyResolved,
         Self::TurnNotRetryable,
         Self::Busy,
+        Self::SandboxGone,
         Self::StaleFence,
         Self::GateHeld,
         Self::GateBroken,
@@ -131,6 +134,7 @@ impl ProblemType {
             Self::AlreadyResolved => ("already-resolved", 409, "This request was already settled"),
             Self::TurnNotRetryable => ("turn-not-retryable", 409, "This turn cannot be retried"),
             Self::Busy => ("busy", 409, "Something is still going on"),
+            Self::SandboxGone => ("sandbox-gone", 409, "The sandbox was deleted"),
             Self::StaleFence => ("stale-fence", 409, "The fence is not the current one"),
             Self::GateHeld => ("gate-held", 409, "The gate is held"),
             Self::GateBroken => ("gate-broken", 409, "The lease of the gate is over"),

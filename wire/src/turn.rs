@@ -58,6 +58,8 @@ pub enum TurnErrorReason {
     PromptSwallowed,
     /// The sandbox's door could not be reached, or refused to serve.
     SandboxUnavailable,
+    /// The sandbox was deleted.
+    SandboxGone,
     /// What answers in the sandbox is not an opencode of a version that is known.
     UnsupportedVersion,
     /// opencode cannot work in the session's directory: its configuration is broken, or it is not there.

@@ -86,6 +86,27 @@ pub(crate) enum AppError {
         /// Where it stands.
         state: TurnState,
     },
+    /// The session's sandbox was deleted.
+    #[error(
+        "the sandbox {namespace}/{name} was deleted: the session can be read, and goes on when a sandbox of that name is made \
+         again"
+    )]
+    SandboxGone {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// The sandbox is there, or it is not known yet whether it is, and nothing leads to it.
+    #[error(
+        "the sandbox {namespace}/{name} cannot be reached yet: see its conditions (kubectl describe sandbox), and ask again"
+    )]
+    SandboxNotPlaced {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
     /// Work on a thread of its own broke off.
     #[error("the work broke off")]
     Broken,
@@ -173,9 +194,21 @@ impl App {
     }
 
     fn find_sandbox(&self, namespace: &str, name: &str) -> Result<SandboxAddress, AppError> {
-        self.directory
-            .find(namespace, name)
-            .ok_or_else(|| AppError::NotFound { what: "sandbox", id: format!("{namespace}/{name}") })
+        self.directory.find(namespace, name).ok_or_else(|| {
+            if self.directory.is_gone(namespace, name) {
+                return AppError::NotFound { what: "sandbox", id: format!("{namespace}/{name}") };
+            }
+            AppError::SandboxNotPlaced { namespace: namespace.to_owned(), name: name.to_owned() }
+        })
+    }
+
+    /// Nothing is queued for a sandbox that is gone: nobody would ever take it.
+    fn check_sandbox(&self, session: &Session) -> Result<(), AppError> {
+        let Session { namespace, sandbox, .. } = session;
+        if self.directory.is_gone(namespace, sandbox) {
+            return Err(AppError::SandboxGone { namespace: namespace.clone(), name: sandbox.clone() });
+        }
+        Ok(())
     }
 
     pub(crate) async fn list_sandboxes(&self) -> Vec<Sandbox> {
@@ -188,7 +221,7 @@ impl App {
     }
 
     async fn fetch_sandbox(&self, address: SandboxAddress) -> Sandbox {
-        let state = self.doors.state(&address).await;
+        let state = self.door_state(&address).await;
         Sandbox {
             namespace: address.namespace,
             name: address.name,

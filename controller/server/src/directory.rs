@@ -56,8 +56,12 @@ pub trait SandboxDirectory: Send + Sync + 'static {
     /// All sandboxes, ordered by namespace and name.
     fn list(&self) -> Vec<SandboxAddress>;
 
-    /// One sandbox.
+    /// One sandbox; nothing where none is known of that name, or where it cannot be reached.
     fn find(&self, namespace: &str, name: &str) -> Option<SandboxAddress>;
+
+    /// Whether there is none of that name for sure: not while it is not known what there is, and not where there is one
+    /// that only cannot be reached.
+    fn is_gone(&self, namespace: &str, name: &str) -> bool;
 }
 
 /// A directory that never changes.
@@ -71,6 +75,10 @@ impl SandboxDirectory for StaticDirectory {
 
     fn find(&self, namespace: &str, name: &str) -> Option<SandboxAddress> {
         self.0.iter().find(|sandbox| sandbox.namespace == namespace && sandbox.name == name).cloned()
+    }
+
+    fn is_gone(&self, namespace: &str, name: &str) -> bool {
+        self.find(namespace, name).is_none()
     }
 }
 

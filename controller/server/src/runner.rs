@@ -4,10 +4,12 @@
 //! is its *owner* until nothing was to do for the linger time. What it learns it writes with its fence; whoever takes the
 //! sandbox over later makes those writes fail. While another process owns the sandbox it waits for the lease's end. When
 //! the sandbox's door is at another place, or has another password, the owner stops where it stands and begins anew there.
+//! When the sandbox is gone, everything that is left to do for it ends as failed, and the runner with it.
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
@@ -23,16 +25,19 @@ mod aliases;
 mod asks;
 mod batch;
 mod calls;
+mod gone;
 mod lease;
 mod link;
 mod owner;
 mod sandbox;
 mod session;
+mod starter;
 #[cfg(test)]
 mod tests;
 
 use lease::Lease;
 use owner::{Owner, OwnerError};
+use starter::Starter;
 
 /// A runner looks for work this often even if nobody woke it.
 const POLL: Duration = Duration::from_secs(30);
@@ -62,8 +67,7 @@ impl Runners {
         let (store, directory) = (Arc::clone(store), Arc::clone(directory));
         let (limits, metrics) = (limits.clone(), metrics.clone());
         let common = Common { store, directory, limits, metrics, owner };
-        let starter = Starter { common, tasks: tasks.clone(), running: HashMap::new() };
-        tasks.spawn(starter.run(shutdown.clone()));
+        tasks.spawn(Starter::new(common).run(shutdown.clone()));
         tasks.close();
         Self { tasks, shutdown }
     }
@@ -85,65 +89,36 @@ struct Common {
     owner: Uuid,
 }
 
-/// Starts runners for sandboxes that come, and stops those of sandboxes that went.
-struct Starter {
-    common: Common,
-    tasks: TaskTracker,
-    running: HashMap<SandboxKey, CancellationToken>,
-}
-
-impl Starter {
-    async fn run(mut self, shutdown: CancellationToken) {
-        let mut changes = self.common.directory.changes();
-        loop {
-            if let Some(changes) = &mut changes {
-                changes.borrow_and_update();
-            }
-            self.follow(&shutdown);
-            let Some(changes) = &mut changes else { return };
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                () = shutdown.cancelled() => return,
-            }
-        }
-    }
-
-    fn follow(&mut self, shutdown: &CancellationToken) {
-        let key = |address: SandboxAddress| SandboxKey { namespace: address.namespace, name: address.name };
-        let there: Vec<SandboxKey> = self.common.directory.list().into_iter().map(key).collect();
-        self.running.retain(|key, stop| {
-            let stays = there.contains(key);
-            if !stays {
-                stop.cancel();
-            }
-            stays
-        });
-        for key in there {
-            let (common, tasks) = (&self.common, &self.tasks);
-            self.running.entry(key).or_insert_with_key(|key| {
-                let stop = shutdown.child_token();
-                let runner = Runner { common: common.clone(), key: key.clone() };
-                tasks.spawn(runner.run(stop.clone()));
-                stop
-            });
-        }
-    }
-}
-
 struct Runner {
     common: Common,
     key: SandboxKey,
+}
+
+/// What a runner does next.
+enum Next {
+    /// Look again after this, or when something is wished.
+    Wait(Duration),
+    /// Look again when the directory has changed.
+    WaitForAddress,
+    /// The sandbox is gone, and nothing is left.
+    End,
 }
 
 impl Runner {
     async fn run(self, shutdown: CancellationToken) {
         let key = self.key.clone();
         let mut work = self.common.store.watch_work(&key);
+        let mut changes = self.common.directory.changes();
         let mut failures = 0;
         while !shutdown.is_cancelled() {
             work.borrow_and_update();
-            let wait = match unless_panicked(self.run_if_needed(&key, &shutdown)).await {
-                Ok(wait) => wait.min(POLL),
+            if let Some(changes) = &mut changes {
+                changes.borrow_and_update();
+            }
+            let (wait, changes) = match unless_panicked(self.run_if_needed(&key, &shutdown)).await {
+                Ok(Next::End) => return,
+                Ok(Next::Wait(wait)) => (wait.min(POLL), None),
+                Ok(Next::WaitForAddress) => (POLL, changes.as_mut()),
                 Err(error) => {
                     let wait =
                         if matches!(error, OwnerError::TakenOver) { PAUSE } else { pause_after(failures) };
@@ -156,35 +131,46 @@ impl Runner {
             failures = 0;
             tokio::select! {
                 _ = work.changed() => {}
+                () = changed(changes) => {}
                 () = pause(wait, &shutdown) => {}
             }
         }
     }
 
-    /// Owns the sandbox while there is something to do; then tells how long to wait unless something is wished.
+    /// Owns the sandbox while there is something to do; then tells what is next.
     async fn run_if_needed(
         &self,
         key: &SandboxKey,
         shutdown: &CancellationToken,
-    ) -> Result<Duration, OwnerError> {
+    ) -> Result<Next, OwnerError> {
         let Common { store, directory, limits, metrics, owner } = &self.common;
+        let gone = directory.is_gone(&key.namespace, &key.name);
         if store.load_work(key).await?.is_empty() {
-            return Ok(POLL);
+            return Ok(if gone { Next::End } else { Next::Wait(POLL) });
         }
-        let Some(address) = directory.find(&key.namespace, &key.name) else { return Ok(POLL) };
+        let address = if gone { None } else { directory.find(&key.namespace, &key.name) };
+        if address.is_none() && !gone {
+            return Ok(Next::WaitForAddress);
+        }
         let (lease, taken) = match Lease::take(store, key, *owner, limits).await? {
             Ok(taken) => taken,
-            Err(remaining) => return Ok(remaining),
+            Err(remaining) => return Ok(Next::Wait(remaining)),
         };
-        let owner = Owner::new(
-            Arc::clone(store),
-            &address,
-            limits.clone(),
-            metrics.clone(),
-            (Arc::clone(&lease), taken),
-        );
-        let run = Box::pin(async { self.run_owner(owner?, &address, shutdown).await });
-        let result = unless_panicked(run).await;
+        let result = if let Some(address) = address {
+            let owner = Owner::new(
+                Arc::clone(store),
+                &address,
+                limits.clone(),
+                metrics.clone(),
+                (Arc::clone(&lease), taken),
+            );
+            let run = Box::pin(async { self.run_owner(owner?, &address, shutdown).await });
+            unless_panicked(run).await
+        } else {
+            let limits = Arc::new(limits.clone());
+            let end = Box::pin(gone::end_all(&**store, key, &lease, &limits));
+            unless_panicked(end).await.map(|()| Next::Wait(Duration::ZERO))
+        };
         lease.release().await;
         result
     }
@@ -195,36 +181,48 @@ impl Runner {
         owner: Owner,
         address: &SandboxAddress,
         shutdown: &CancellationToken,
-    ) -> Result<Duration, OwnerError> {
+    ) -> Result<Next, OwnerError> {
         let refused = owner.refused();
         let stop = shutdown.child_token();
         let mut run = Box::pin(owner.run(&stop));
         let mut moved = Box::pin(self.moved(address));
         loop {
             tokio::select! {
-                result = &mut run => return result.map(|()| POLL),
+                result = &mut run => return result.map(|()| Next::Wait(POLL)),
                 () = &mut moved => {
                     stop.cancel();
-                    return run.await.map(|()| Duration::ZERO);
+                    return run.await.map(|()| Next::Wait(Duration::ZERO));
                 }
                 () = refused.notified() => self.common.directory.refused(&self.key.namespace, &self.key.name),
             }
         }
     }
 
-    /// Ends when the sandbox's door is somewhere else, or has another password.
+    /// Ends when the sandbox's door is somewhere else, or has another password, or when the sandbox is gone.
     async fn moved(&self, address: &SandboxAddress) {
+        let SandboxKey { namespace, name } = &self.key;
         let directory = &self.common.directory;
         let Some(mut changes) = directory.changes() else { return std::future::pending().await };
         loop {
-            let now = directory.find(&self.key.namespace, &self.key.name);
-            if now.is_some_and(|now| !now.leads_where(address)) {
+            let moved = match directory.find(namespace, name) {
+                Some(now) => !now.leads_where(address),
+                None => directory.is_gone(namespace, name),
+            };
+            if moved {
                 return;
             }
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
+    }
+}
+
+/// Waits until what somebody waits for has changed; for ever where nobody does, or it will not any more.
+async fn changed(changes: Option<&mut watch::Receiver<()>>) {
+    let Some(changes) = changes else { return std::future::pending().await };
+    if changes.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -483,6 +483,9 @@ pub trait Store: Send + Sync + 'static {
     /// How many turns wait, and how many run, of all sandboxes.
     async fn count_open_turns(&self) -> Result<(i64, i64), StoreError>;
 
+    /// Sandboxes with sessions that have something to do, whoever owns them.
+    async fn sandboxes_with_work(&self) -> Result<Vec<SandboxKey>, StoreError>;
+
     /// Asks open turns to end; queued ones end at once. Returns those that this call asked.
     async fn request_cancel(&self, session_id: Uuid, which: Cancel) -> Result<Vec<Uuid>, StoreError>;
 

@@ -15,7 +15,8 @@ use futures_util::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
-    core::DeserializeGuard,
+    api::ObjectMeta,
+    core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
@@ -33,6 +34,9 @@ use super::place::Place;
 /// A Secret that could not be read is read again after this, and one whose password was refused not sooner.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// Bound on reading a Secret: other sandboxes wait for it.
+const READ: Duration = Duration::from_secs(10);
+
 /// Refusals that wait to be looked at; more are dropped, since each is told again.
 const REFUSALS: usize = 64;
 
@@ -42,9 +46,20 @@ type Key = (String, String);
 /// What the server asks. Answers come from memory.
 #[derive(Debug)]
 pub(crate) struct ClusterDirectory {
-    known: RwLock<BTreeMap<Key, SandboxAddress>>,
+    sandboxes: RwLock<Sandboxes>,
     changed: watch::Sender<()>,
     refusals: mpsc::Sender<Key>,
+}
+
+/// The sandboxes, as far as they are known.
+#[derive(Debug, Default)]
+struct Sandboxes {
+    /// A whole list was read: what is not there is gone.
+    complete: bool,
+    /// Those that are there and are not being deleted, found or not.
+    standing: BTreeSet<Key>,
+    /// Where they are, of those that can be found.
+    found: BTreeMap<Key, SandboxAddress>,
 }
 
 impl ClusterDirectory {
@@ -52,7 +67,7 @@ impl ClusterDirectory {
     pub(crate) fn new(client: Client) -> (Arc<Self>, Follower) {
         let (refusals, refused) = mpsc::channel(REFUSALS);
         let (changed, _) = watch::channel(());
-        let directory = Arc::new(Self { known: RwLock::default(), changed, refusals });
+        let directory = Arc::new(Self { sandboxes: RwLock::default(), changed, refusals });
         let follower = Follower {
             client,
             directory: Arc::clone(&directory),
@@ -63,15 +78,34 @@ impl ClusterDirectory {
         (directory, follower)
     }
 
-    fn write(&self, key: &Key, address: Option<SandboxAddress>) {
-        {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            match address {
-                Some(address) => known.insert(key.clone(), address),
-                None => known.remove(key),
-            };
+    fn read<T>(&self, read: impl FnOnce(&Sandboxes) -> T) -> T {
+        read(&self.sandboxes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes what is known; where `change` says that it did, whoever waits is woken.
+    fn change(&self, change: impl FnOnce(&mut Sandboxes) -> bool) {
+        let changed = change(&mut self.sandboxes.write().unwrap_or_else(PoisonError::into_inner));
+        if changed {
+            self.changed.send_replace(());
         }
-        self.changed.send_replace(());
+    }
+
+    fn place(&self, key: &Key, address: Option<SandboxAddress>) {
+        self.change(|sandboxes| {
+            match address {
+                Some(address) => sandboxes.found.insert(key.clone(), address),
+                None => sandboxes.found.remove(key),
+            };
+            true
+        });
+    }
+
+    fn stand(&self, key: &Key, stands: bool) {
+        self.change(
+            |Sandboxes { standing, .. }| {
+                if stands { standing.insert(key.clone()) } else { standing.remove(key) }
+            },
+        );
     }
 }
 
@@ -87,12 +121,16 @@ impl SandboxDirectory for ClusterDirectory {
     }
 
     fn list(&self) -> Vec<SandboxAddress> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.read(|sandboxes| sandboxes.found.values().cloned().collect())
     }
 
     fn find(&self, namespace: &str, name: &str) -> Option<SandboxAddress> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.read(|sandboxes| sandboxes.found.get(&(namespace.to_owned(), name.to_owned())).cloned())
+    }
+
+    fn is_gone(&self, namespace: &str, name: &str) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.read(|Sandboxes { complete, standing, .. }| *complete && !standing.contains(&key))
     }
 }
 
@@ -145,36 +183,66 @@ impl Follower {
     async fn take(&mut self, event: Event<DeserializeGuard<Sandbox>>) {
         match event {
             Event::Init => self.fresh = Some(BTreeSet::new()),
-            Event::InitApply(DeserializeGuard(Ok(sandbox))) => {
-                let key = key(&sandbox);
-                self.fresh.get_or_insert_default().insert(key.clone());
-                self.see(key, Place::of(&sandbox)).await;
+            Event::InitApply(DeserializeGuard(sandbox)) => {
+                let key = match &sandbox {
+                    Ok(sandbox) => key(&sandbox.metadata),
+                    Err(invalid) => key(&invalid.metadata),
+                };
+                self.fresh.get_or_insert_default().insert(key);
+                self.apply(sandbox).await;
             }
-            Event::InitDone => {
-                let fresh = self.fresh.take().unwrap_or_default();
-                let gone: Vec<Key> =
-                    self.places.keys().filter(|key| !fresh.contains(*key)).cloned().collect();
-                for key in gone {
-                    self.see(key, None).await;
+            Event::InitDone => self.drop_missing(),
+            Event::Apply(DeserializeGuard(sandbox)) => self.apply(sandbox).await,
+            Event::Delete(DeserializeGuard(Ok(sandbox))) => self.forget(&key(&sandbox.metadata)),
+            Event::Delete(DeserializeGuard(Err(invalid))) => self.forget(&key(&invalid.metadata)),
+        }
+    }
+
+    /// Takes in a sandbox as it is now. One that cannot be read stays where it was.
+    async fn apply(&mut self, sandbox: Result<Sandbox, InvalidObject>) {
+        match sandbox {
+            Ok(sandbox) => {
+                let (key, stands) = (key(&sandbox.metadata), sandbox.metadata.deletion_timestamp.is_none());
+                // At no time can one be found that does not stand.
+                if stands {
+                    self.directory.stand(&key, true);
+                }
+                self.see(key.clone(), Place::of(&sandbox)).await;
+                if !stands {
+                    self.directory.stand(&key, false);
                 }
             }
-            Event::Apply(DeserializeGuard(Ok(sandbox))) => self.see(key(&sandbox), Place::of(&sandbox)).await,
-            Event::Delete(DeserializeGuard(Ok(sandbox))) => self.see(key(&sandbox), None).await,
-            Event::InitApply(DeserializeGuard(Err(invalid)))
-            | Event::Apply(DeserializeGuard(Err(invalid)))
-            | Event::Delete(DeserializeGuard(Err(invalid))) => {
-                let metadata = &invalid.metadata;
+            Err(InvalidObject { error, metadata }) => {
                 let (namespace, sandbox) = (&metadata.namespace, &metadata.name);
-                tracing::warn!(namespace, sandbox, error = %invalid.error, "a sandbox cannot be read");
+                tracing::warn!(namespace, sandbox, error = %error, "a sandbox cannot be read");
+                self.directory.stand(&key(&metadata), metadata.deletion_timestamp.is_none());
             }
         }
+    }
+
+    /// A whole list was read: what it did not name is gone.
+    fn drop_missing(&mut self) {
+        let fresh = self.fresh.take().unwrap_or_default();
+        self.places.retain(|key, _| fresh.contains(key));
+        self.directory.change(|Sandboxes { complete, standing, found }| {
+            standing.retain(|key| fresh.contains(key));
+            found.retain(|key, _| fresh.contains(key));
+            *complete = true;
+            true
+        });
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.places.remove(key);
+        self.directory.place(key, None);
+        self.directory.stand(key, false);
     }
 
     /// Takes in where a sandbox is now. Its password stays as long as it is the same sandbox.
     async fn see(&mut self, key: Key, place: Option<Place>) {
         let Some(place) = place else {
             if self.places.remove(&key).is_some() {
-                self.directory.write(&key, None);
+                self.directory.place(&key, None);
             }
             return;
         };
@@ -189,7 +257,7 @@ impl Follower {
             Some((password, read_at)) => (Some(password), read_at),
             None => (self.read_password(&place).await, Instant::now()),
         };
-        self.directory.write(&key, password.clone().map(|password| place.address(password)));
+        self.directory.place(&key, password.clone().map(|password| place.address(password)));
         self.places.insert(key, Known { place, password, read_at });
     }
 
@@ -203,7 +271,7 @@ impl Follower {
         let password = self.read_password(&place).await.or_else(|| known.password.clone());
         let address = password.clone().map(|password| place.address(password));
         self.places.insert(key.clone(), Known { place, password, read_at: Instant::now() });
-        self.directory.write(key, address);
+        self.directory.place(key, address);
     }
 
     async fn read_missing(&mut self) {
@@ -218,7 +286,9 @@ impl Follower {
     async fn read_password(&self, place: &Place) -> Option<SecretString> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.namespace);
         let (namespace, sandbox) = (&place.namespace, &place.name);
-        match api.get_opt(&place.secret).await {
+        let read = tokio::time::timeout(READ, api.get_opt(&place.secret)).await;
+        let read = read.unwrap_or_else(|late| Err(kube::Error::Service(late.into())));
+        match read {
             Ok(secret) => {
                 let secret = secret.filter(|secret| is_of(secret, &place.uid));
                 let bytes = secret.and_then(|secret| secret.data?.remove(names::DOOR_PASSWORD));
@@ -237,7 +307,97 @@ fn is_of(secret: &Secret, uid: &str) -> bool {
     secret.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
 }
 
-fn key(sandbox: &Sandbox) -> Key {
-    let metadata = &sandbox.metadata;
+fn key(metadata: &ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use k8s_openapi::ByteString;
+    use kube::client::Body;
+    use secrecy::ExposeSecret;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A cluster in which each Secret has this password.
+    fn cluster(password: &'static str) -> Client {
+        let service = tower::service_fn(move |_| async move {
+            let secret = json!({ "apiVersion": "v1", "kind": "Secret",
+                "metadata": { "name": "one-door", "ownerReferences": [
+                    { "apiVersion": "berth.dev/v1alpha1", "kind": "Sandbox", "name": "one", "uid": "u" },
+                ] },
+                "data": { "password": ByteString(password.as_bytes().to_vec()) } });
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(secret.to_string().into_bytes())))
+        });
+        Client::new(service, "default")
+    }
+
+    fn sandbox(name: &str, metadata: &Value) -> Sandbox {
+        let mut sandbox = json!({ "apiVersion": "berth.dev/v1alpha1", "kind": "Sandbox", "spec": {},
+            "metadata": { "name": name, "namespace": "team", "uid": "u" }, "status": { "secretName": "one-door" } });
+        for (name, value) in metadata.as_object().unwrap() {
+            sandbox["metadata"][name] = value.clone();
+        }
+        serde_json::from_value(sandbox).unwrap()
+    }
+
+    fn there(name: &str) -> DeserializeGuard<Sandbox> {
+        DeserializeGuard(Ok(sandbox(name, &json!({}))))
+    }
+
+    fn unreadable(name: &str) -> DeserializeGuard<Sandbox> {
+        let metadata = sandbox(name, &json!({})).metadata;
+        DeserializeGuard(Err(InvalidObject { error: "no".to_owned(), metadata }))
+    }
+
+    /// Whether it is found, and whether it is gone.
+    fn standing(directory: &ClusterDirectory, name: &str) -> (bool, bool) {
+        (directory.find("team", name).is_some(), directory.is_gone("team", name))
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_gone_once_a_whole_list_was_read() {
+        let (directory, mut follower) = ClusterDirectory::new(cluster("p"));
+        assert_eq!(standing(&directory, "one"), (false, false));
+        for event in [Event::Init, Event::InitApply(there("one")), Event::InitApply(unreadable("odd"))] {
+            follower.take(event).await;
+        }
+        assert_eq!(standing(&directory, "one"), (true, false));
+        assert_eq!(standing(&directory, "other"), (false, false), "the list may name it yet");
+        follower.take(Event::InitDone).await;
+        assert_eq!(standing(&directory, "other"), (false, true));
+        assert_eq!(standing(&directory, "odd"), (false, false), "it is there");
+        assert_eq!(directory.find("team", "one").unwrap().door_password.expose_secret(), "p");
+        // A list that is read again keeps what was known until it is whole.
+        for event in [Event::Init, Event::InitApply(unreadable("one"))] {
+            follower.take(event).await;
+        }
+        assert_eq!(standing(&directory, "odd"), (false, false));
+        follower.take(Event::InitDone).await;
+        assert_eq!(standing(&directory, "odd"), (false, true));
+        assert_eq!(standing(&directory, "one"), (true, false), "one that cannot be read stays where it was");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_deleted_is_gone_and_another_one_of_its_name_is_not() {
+        let (directory, mut follower) = ClusterDirectory::new(cluster("p"));
+        for event in [Event::Init, Event::InitApply(there("one")), Event::InitDone] {
+            follower.take(event).await;
+        }
+        let going = sandbox("one", &json!({ "deletionTimestamp": "2026-11-30T12:00:00Z" }));
+        for event in [Event::Apply(DeserializeGuard(Ok(going))), Event::Delete(there("one"))] {
+            follower.take(event).await;
+            assert_eq!(standing(&directory, "one"), (false, true));
+        }
+        let mut changes = directory.changes().unwrap();
+        follower.take(Event::Apply(there("one"))).await;
+        assert!(changes.has_changed().unwrap());
+        assert_eq!(standing(&directory, "one"), (true, false));
+        changes.borrow_and_update();
+        let new = sandbox("new", &json!({ "uid": "v" }));
+        follower.take(Event::Apply(DeserializeGuard(Ok(new)))).await;
+        assert_eq!(standing(&directory, "new"), (false, false), "its Secret is another sandbox's");
+    }
 }

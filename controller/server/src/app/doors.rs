@@ -13,13 +13,15 @@ use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
 use berth_wire::door::DoorState;
 use tokio::time::timeout;
 
-use super::AppError;
+use super::{App, AppError};
 use crate::{directory::SandboxAddress, http::trace::Trace, store::SandboxKey};
 
 /// How long a door may take to tell its state.
 const STATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection may take to be made: a list of sandboxes waits for none longer than for a state.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a read waits for another password, where the door does not take the one that is known.
+const RENEWAL: Duration = Duration::from_secs(3);
 /// How long one call may take. A little shorter than a request, so that what stood in the way can be told.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 
@@ -49,10 +51,62 @@ impl Doors {
         Ok(in_trace(client))
     }
 
-    /// What the door says of its opencode; nothing when it does not answer.
-    pub(super) async fn state(&self, address: &SandboxAddress) -> Option<DoorState> {
-        let client = self.client(address).ok()?;
-        timeout(STATE_TIMEOUT, client.door_state()).await.ok()?.ok()
+    /// What the door says of its opencode.
+    async fn state(&self, address: &SandboxAddress) -> Result<DoorState, AppError> {
+        let state = timeout(STATE_TIMEOUT, self.client(address)?.door_state()).await;
+        state.unwrap_or(Err(ClientError::Timeout { limit: STATE_TIMEOUT })).map_err(AppError::Sandbox)
+    }
+}
+
+impl App {
+    /// Reads at a sandbox's door. Where that does not take the password, the directory is told, and what it finds soon is
+    /// used once.
+    pub(crate) async fn read_at_door<T, F>(
+        &self,
+        namespace: &str,
+        name: &str,
+        read: impl Fn(OpencodeClient) -> F,
+    ) -> Result<Result<T, ClientError>, AppError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let address = self.find_sandbox(namespace, name)?;
+        let first = read(self.doors.client(&address)?).await;
+        if !matches!(first, Err(ClientError::Unauthorized)) {
+            return Ok(first);
+        }
+        match self.renewed(&address).await {
+            Some(address) => Ok(read(self.doors.client(&address)?).await),
+            None => Ok(first),
+        }
+    }
+
+    /// The sandbox with another password or at another place, if the directory finds it there soon.
+    async fn renewed(&self, address: &SandboxAddress) -> Option<SandboxAddress> {
+        let SandboxAddress { namespace, name, .. } = address;
+        let mut changes = self.directory.changes()?;
+        self.directory.refused(namespace, name);
+        let other = async {
+            loop {
+                let now = self.directory.find(namespace, name);
+                if let Some(now) = now.filter(|now| !now.leads_where(address)) {
+                    return Some(now);
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        timeout(RENEWAL, other).await.ok().flatten()
+    }
+
+    /// What the sandbox's door says of its opencode; nothing when it does not answer.
+    pub(super) async fn door_state(&self, address: &SandboxAddress) -> Option<DoorState> {
+        match self.doors.state(address).await {
+            Err(AppError::Sandbox(ClientError::Unauthorized)) => {
+                self.directory.refused(&address.namespace, &address.name);
+                None
+            }
+            state => state.ok(),
+        }
     }
 }
 

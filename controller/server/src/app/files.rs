@@ -2,7 +2,7 @@
 //!
 //! Any replica may do that, owner or not: a read changes nothing (docs/adr/0009).
 
-use berth_opencode::{AgentDetails, ClientError, FileStream, ModelDetails, ModelReference};
+use berth_opencode::{AgentDetails, ClientError, FileStream, ModelDetails, ModelReference, OpencodeClient};
 use berth_wire::{
     api::{AgentInfo, AgentMode, FileChange, FileEntry, ModelChoice, ModelInfo, Session},
     problem::ProblemType,
@@ -29,15 +29,19 @@ impl App {
         };
         // Before its first prompt is sent a session has done nothing, and a turn neither.
         let Some(root) = &session.opencode_session_id else { return Ok(Vec::new()) };
-        let client = self.client_of(&session)?;
-        let turns = match row {
-            None => client.session_diffs(&session.directory, root).await,
+        let message = match row {
+            None => None,
             Some(HistoryRow { message_id: None, .. }) => return Ok(Vec::new()),
-            Some(HistoryRow { message_id: Some(message), .. }) => {
-                client.list_diffs(&session.directory, root, &message).await.map(|turn| vec![turn])
-            }
+            Some(HistoryRow { message_id, .. }) => message_id,
         };
-        let turns = match turns {
+        let (directory, message) = (&session.directory, &message);
+        let turns = self.read_of(&session, |client| async move {
+            match message {
+                None => client.session_diffs(directory, root).await,
+                Some(message) => client.list_diffs(directory, root, message).await.map(|turn| vec![turn]),
+            }
+        });
+        let turns = match turns.await? {
             // opencode's session is gone, and with it what it knew.
             Err(ClientError::NotFound { .. }) => Vec::new(),
             other => other.map_err(AppError::Sandbox)?,
@@ -55,7 +59,9 @@ impl App {
     pub(crate) async fn list_files(&self, session_id: Uuid, path: &str) -> Result<Vec<FileEntry>, AppError> {
         check_path(path)?;
         let session = self.session(session_id).await?;
-        let listed = self.client_of(&session)?.list_files(&session.directory, path).await;
+        let directory = &session.directory;
+        let listed =
+            self.read_of(&session, |client| async move { client.list_files(directory, path).await }).await?;
         listed.map_err(|error| file_error(error, path))
     }
 
@@ -63,25 +69,34 @@ impl App {
     pub(crate) async fn open_file(&self, session_id: Uuid, path: &str) -> Result<FileStream, AppError> {
         check_path(path)?;
         let session = self.session(session_id).await?;
-        let opened = self.client_of(&session)?.open_file(&session.directory, path).await;
+        let directory = &session.directory;
+        let opened =
+            self.read_of(&session, |client| async move { client.open_file(directory, path).await }).await?;
         opened.map_err(|error| file_error(error, path))
     }
 
     pub(crate) async fn list_models(&self, namespace: &str, name: &str) -> Result<Vec<ModelInfo>, AppError> {
-        let sandbox = self.find_sandbox(namespace, name)?;
-        let models = self.doors.client(&sandbox)?.list_models(&sandbox.directory).await;
+        let directory = &self.find_sandbox(namespace, name)?.directory;
+        let read = |client: OpencodeClient| async move { client.list_models(directory).await };
+        let models = self.read_at_door(namespace, name, read).await?;
         Ok(models.map_err(AppError::Sandbox)?.into_iter().map(model_info).collect())
     }
 
     pub(crate) async fn list_agents(&self, namespace: &str, name: &str) -> Result<Vec<AgentInfo>, AppError> {
-        let sandbox = self.find_sandbox(namespace, name)?;
-        let agents = self.doors.client(&sandbox)?.list_agents(&sandbox.directory).await;
+        let directory = &self.find_sandbox(namespace, name)?.directory;
+        let read = |client: OpencodeClient| async move { client.list_agents(directory).await };
+        let agents = self.read_at_door(namespace, name, read).await?;
         let agents = agents.map_err(AppError::Sandbox)?.into_iter();
         Ok(agents.filter(|agent| !agent.hidden && !agent.name.is_empty()).map(agent_info).collect())
     }
 
-    fn client_of(&self, session: &Session) -> Result<berth_opencode::OpencodeClient, AppError> {
-        self.doors.client(&self.find_sandbox(&session.namespace, &session.sandbox)?)
+    /// Reads at the door of a session's sandbox.
+    async fn read_of<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        session: &Session,
+        read: impl Fn(OpencodeClient) -> F,
+    ) -> Result<Result<T, ClientError>, AppError> {
+        self.read_at_door(&session.namespace, &session.sandbox, read).await
     }
 }
 

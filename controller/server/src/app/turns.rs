@@ -39,6 +39,7 @@ impl App {
         idempotency_key: Option<String>,
     ) -> Result<Turn, AppError> {
         let session = self.session(session_id).await?;
+        self.check_sandbox(&session)?;
         let body_hash = Sha256::digest(serde_json::to_vec(&body).map_err(StoreError::from)?).to_vec();
         let id = Uuid::now_v7();
         let prepared = prompt::prepare(id, body, &session.directory)?;
@@ -71,6 +72,8 @@ impl App {
         turn_id: Uuid,
         idempotency_key: Option<String>,
     ) -> Result<Turn, AppError> {
+        let session = self.turn(turn_id).await?.session_id;
+        self.check_sandbox(&self.session(session).await?)?;
         let retry = Retry {
             id: Uuid::now_v7(),
             of: turn_id,

@@ -89,6 +89,8 @@ impl From<AppError> for ApiError {
                 let state = serde_json::to_value(state).unwrap_or_default();
                 Self::new(ProblemType::TurnNotRetryable, detail).with("state", state)
             }
+            AppError::SandboxGone { .. } => Self::new(ProblemType::SandboxGone, detail),
+            AppError::SandboxNotPlaced { .. } => Self::new(ProblemType::SandboxUnavailable, detail),
             AppError::Sandbox(error) => Self::of_sandbox(&error),
             AppError::Broken => {
                 tracing::error!("work of a handler panicked");

@@ -33,6 +33,7 @@ use crate::{
 mod asking;
 mod deadlines;
 mod delivery;
+mod gone;
 mod record;
 mod running;
 #[cfg(test)]

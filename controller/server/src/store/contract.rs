@@ -506,6 +506,26 @@ async fn new_sqlite() -> (Arc<dyn Store>, TempDir) {
 }
 
 /// One test for each property, on the stores that this function makes.
+async fn sandboxes_with_work_are_those_with_open_turns_or_with_sessions_to_delete(store: Arc<dyn Store>) {
+    let named = |name: &str| SandboxKey { namespace: "team".to_owned(), name: name.to_owned() };
+    let mut sessions = Vec::new();
+    for name in ["rest", "queued", "deleted", "queued"] {
+        let (id, directory) = (Uuid::now_v7(), "/work".to_owned());
+        let new = NewSession { id, sandbox: named(name), directory, title: None };
+        sessions.push(store.create_session(new).await.unwrap().id);
+    }
+    assert_eq!(store.sandboxes_with_work().await.unwrap(), []);
+    let first = enqueue(&*store, sessions[1], "a").await;
+    enqueue(&*store, sessions[3], "b").await;
+    assert!(store.request_delete(sessions[2]).await.unwrap());
+    let mut found = store.sandboxes_with_work().await.unwrap();
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    assert_eq!(found, [named("deleted"), named("queued")]);
+    store.request_cancel(sessions[1], Cancel::One(first)).await.unwrap();
+    store.request_cancel(sessions[3], Cancel::All).await.unwrap();
+    assert_eq!(store.sandboxes_with_work().await.unwrap(), [named("deleted")]);
+}
+
 macro_rules! contract {
     ($store:ident, $new:ident) => {
         contract!(
@@ -513,6 +533,7 @@ macro_rules! contract {
             $new,
             sessions_are_listed_newest_first_and_renamed,
             lists_are_filtered_and_keep_their_places,
+            sandboxes_with_work_are_those_with_open_turns_or_with_sessions_to_delete,
             turns_are_paged_and_know_where_their_history_is,
             what_is_removed_is_marked,
             removals_of_somebody_elses_messages_are_left_out,

@@ -217,6 +217,10 @@ impl SqliteFile {
         lists::count_open(&self.readers).await
     }
 
+    async fn sandboxes_with_work(&self) -> Result<Vec<SandboxKey>, StoreError> {
+        owner::sandboxes_with_work(&self.readers).await
+    }
+
     async fn request_cancel(&self, session_id: Uuid, which: Cancel) -> Result<Vec<Uuid>, StoreError> {
         let mut transaction = self.write().await?;
         let Some(sandbox) = Self::sandbox_of(&mut transaction, session_id).await? else { return Ok(vec![]) };

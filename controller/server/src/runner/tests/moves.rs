@@ -1,28 +1,52 @@
-//! Sandboxes that come and move while the server runs, and a password that their door does not take any more.
+//! Sandboxes that come, move and go while the server runs, and a password that their door does not take any more.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
-use berth_wire::problem::ProblemType;
+use berth_wire::{
+    problem::ProblemType,
+    turn::{TurnErrorReason, TurnState},
+};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
     door::FakeDoor,
-    rig::{Rig, limits, within},
+    rig::{Rig, limits, sandbox, within},
 };
-use crate::directory::{SandboxAddress, SandboxDirectory};
+use crate::{
+    app::App,
+    directory::{SandboxAddress, SandboxDirectory},
+    metrics::Metrics,
+};
+
+/// How long a look waits for word before the next one.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A directory that changes.
 #[derive(Debug)]
 struct Moving {
     known: Mutex<Vec<SandboxAddress>>,
+    /// What is not there is gone; else it is only not known.
+    complete: AtomicBool,
     changed: watch::Sender<()>,
     refusals: watch::Sender<usize>,
+    /// How often it was asked whether one is gone.
+    asked: watch::Sender<usize>,
 }
 
 impl Moving {
     fn new() -> Arc<Self> {
-        let (changed, refusals) = (watch::channel(()).0, watch::channel(0).0);
-        Arc::new(Self { known: Mutex::default(), changed, refusals })
+        Arc::new(Self {
+            known: Mutex::default(),
+            complete: AtomicBool::new(true),
+            changed: watch::channel(()).0,
+            refusals: watch::channel(0).0,
+            asked: watch::channel(0).0,
+        })
     }
 
     fn set(&self, known: Vec<SandboxAddress>) {
@@ -46,6 +70,11 @@ impl SandboxDirectory for Moving {
 
     fn find(&self, namespace: &str, name: &str) -> Option<SandboxAddress> {
         self.list().into_iter().find(|address| address.namespace == namespace && address.name == name)
+    }
+
+    fn is_gone(&self, namespace: &str, name: &str) -> bool {
+        self.asked.send_modify(|count| *count += 1);
+        self.complete.load(Ordering::Relaxed) && self.find(namespace, name).is_none()
     }
 }
 
@@ -78,4 +107,99 @@ async fn a_password_that_is_refused_is_told_and_the_next_one_is_used() {
     directory.set(vec![SandboxAddress { door_password: "another".into(), ..rig.address.clone() }]);
     rig.begun(1).await;
     rig.stop().await;
+}
+
+async fn reason_of(rig: &Rig, session: Uuid, turn: Uuid) -> TurnErrorReason {
+    rig.end_of(session, turn).await.error.unwrap().reason
+}
+
+#[tokio::test]
+async fn what_was_wished_of_a_sandbox_that_is_deleted_ends() {
+    let mut rig = Rig::new(limits()).await;
+    let directory = Moving::new();
+    directory.set(vec![rig.address.clone()]);
+    rig.start_with(&(Arc::clone(&directory) as Arc<dyn SandboxDirectory>));
+    let session = rig.session().await;
+    let (running, _run) = rig.begin(session, 1).await;
+    let (next, last) = (rig.post(session, "next").await, rig.post(session, "last").await);
+    directory.set(Vec::new());
+    for turn in [running, next, last] {
+        assert_eq!(reason_of(&rig, session, turn).await, TurnErrorReason::SandboxGone);
+    }
+    let before = rig.turn(running).await.error.unwrap().message;
+    assert_ne!(before, rig.turn(next).await.error.unwrap().message, "one of them may have left work behind");
+    // A session goes without the sandbox that it was in.
+    let mut work = rig.store.watch_work(&sandbox());
+    assert!(rig.store.request_delete(session).await.unwrap());
+    within("the session's end", async {
+        while !rig.store.load_work(&sandbox()).await.unwrap().is_empty() {
+            directory.set(Vec::new());
+            let _ = tokio::time::timeout(LOOK, work.changed()).await;
+        }
+    })
+    .await;
+    // One of the same name is another one, and is cared for.
+    directory.set(vec![rig.address.clone()]);
+    let again = rig.session().await;
+    rig.post(again, "go").await;
+    rig.begun(2).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_wished_of_a_sandbox_that_was_deleted_while_nobody_watched_ends() {
+    let mut rig = Rig::new(limits()).await;
+    let (session, directory) = (rig.session().await, Moving::new());
+    let turn = rig.post(session, "go").await;
+    rig.start_with(&(Arc::clone(&directory) as Arc<dyn SandboxDirectory>));
+    assert_eq!(reason_of(&rig, session, turn).await, TurnErrorReason::SandboxGone);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_not_known_yet_is_not_gone() {
+    let mut rig = Rig::new(limits()).await;
+    let (session, directory) = (rig.session().await, Moving::new());
+    directory.complete.store(false, Ordering::Relaxed);
+    let turn = rig.post(session, "go").await;
+    let mut asked = directory.asked.subscribe();
+    rig.start_with(&(Arc::clone(&directory) as Arc<dyn SandboxDirectory>));
+    within("a look at it", asked.wait_for(|count| *count > 0)).await.unwrap();
+    assert_eq!(rig.turn(turn).await.state, TurnState::Queued);
+    directory.set(vec![rig.address.clone()]);
+    directory.complete.store(true, Ordering::Relaxed);
+    rig.begun(1).await;
+    // Nor is one that cannot be found for a while.
+    directory.complete.store(false, Ordering::Relaxed);
+    let seen = *directory.asked.borrow();
+    directory.set(Vec::new());
+    within("a look at it", asked.wait_for(|count| *count > seen)).await.unwrap();
+    assert_eq!(rig.turn(turn).await.state, TurnState::Running);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_whose_password_is_refused_is_made_once_more_with_the_next_one() {
+    let rig = Rig::new(limits()).await;
+    let directory = Moving::new();
+    directory.set(vec![rig.address.clone()]);
+    let app = App::new(
+        Arc::clone(&rig.store),
+        Arc::clone(&directory) as Arc<dyn SandboxDirectory>,
+        rig.limits.clone(),
+        CancellationToken::new(),
+        Metrics::default(),
+    );
+    rig.door.refuse_as("GET /berth/turns", ProblemType::Unauthorized);
+    let mut refusals = directory.refusals.subscribe();
+    let other = Arc::clone(&directory);
+    let moved = SandboxAddress { door_password: "another".into(), ..rig.address.clone() };
+    let renew = async {
+        within("the refusal", refusals.wait_for(|count| *count > 0)).await.unwrap();
+        other.set(vec![moved]);
+    };
+    let read = app.read_at_door("local", "default", |client| async move { client.door_turns().await });
+    let (turns, ()) = tokio::join!(read, renew);
+    assert!(turns.unwrap().is_ok());
+    assert_eq!(*directory.refusals.borrow(), 1);
 }

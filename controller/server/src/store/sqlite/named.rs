@@ -94,6 +94,7 @@ store! {
     async fn load_prompt(turn_id: Uuid) -> Option<Vec<PromptPart>>;
     async fn prompt_file(turn_id: Uuid, part: usize) -> Option<PromptFile>;
     async fn count_open_turns() -> (i64, i64);
+    async fn sandboxes_with_work() -> Vec<SandboxKey>;
     async fn request_cancel(session_id: Uuid, which: Cancel) -> Vec<Uuid>;
     async fn answer_ask(session_id: Uuid, id: &str, answer: Answer) -> Answered;
     async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> LogPage;

@@ -57,6 +57,17 @@ pub(super) async fn load_work(
     Ok(work)
 }
 
+pub(super) async fn sandboxes_with_work(readers: &SqlitePool) -> Result<Vec<SandboxKey>, StoreError> {
+    let rows: Vec<(String, String)> = sqlx::query_as(
+        "SELECT namespace, sandbox FROM build_session
+             WHERE id IN (SELECT session_id FROM turn WHERE state IN ('queued', 'running'))
+         UNION SELECT namespace, sandbox FROM build_session WHERE deleted_at IS NOT NULL",
+    )
+    .fetch_all(readers)
+    .await?;
+    Ok(rows.into_iter().map(|(namespace, name)| SandboxKey { namespace, name }).collect())
+}
+
 async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, StoreError> {
     let mut unreadable = Vec::new();
     let running = fetch_oldest(tx, row.id, "running").await;
