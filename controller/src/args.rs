@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use berth_operator::platform::Destination;
+use berth_operator::platform::{Destination, Resolver};
 use berth_program::LogFormat;
 use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -38,7 +38,13 @@ The cluster is the one that it runs in, else that of the current context of the 
 (deploy/crds) and its role (deploy/operator/role.yaml).
 
 Agents reach public addresses and the cluster's resolver. --resolver and --allow add to that for every sandbox; where
-clouds hand out credentials stays closed whatever they say.";
+clouds hand out credentials stays closed whatever they say. Resolvers of others:
+
+  --resolver 169.254.20.10/32                                                       NodeLocal DNSCache
+  --resolver openshift-dns/dns.operator.openshift.io/daemonset-dns=default:5353     OpenShift
+
+Two may run at the same time: one works, by the Lease berth-operator in the namespace of --control-namespace, and another
+one takes its place within 15 seconds. --admin answers /healthz, /readyz and /metrics.";
 
 /// Berth's control plane
 #[derive(Debug, Clone, Parser)]
@@ -78,9 +84,35 @@ pub struct OperatorArgs {
     /// Who reaches whom.
     #[command(flatten)]
     pub network: NetworkArgs,
+    /// How it runs.
+    #[command(flatten)]
+    pub process: ProcessArgs,
     /// What is logged.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// How the operator runs.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Process")]
+pub struct ProcessArgs {
+    /// Where probes and metrics are answered: /healthz, /readyz, /metrics
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_CONTROLLER_ADMIN", default_value = "0.0.0.0:8080")]
+    pub admin: SocketAddr,
+    /// Whether one of several operators works at a time, by a Lease in the namespace of --control-namespace; where only
+    /// one runs it can do without
+    #[arg(
+        long,
+        value_name = "BOOLEAN",
+        env = "BERTH_CONTROLLER_LEADER_ELECTION",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+    )]
+    pub leader_election: bool,
+    /// What this one is called as the holder of the Lease, which must be nobody else's name, such as its pod's; a random
+    /// one when absent
+    #[arg(long, value_name = "NAME", env = "BERTH_CONTROLLER_IDENTITY")]
+    pub identity: Option<String>,
 }
 
 /// When images are fetched.
@@ -110,9 +142,10 @@ pub struct NetworkArgs {
     /// Addresses that reach the sandboxes' doors too; may be given more than once
     #[arg(long, value_name = "NETWORK", env = "BERTH_CONTROLLER_CONTROL_ADDRESS", value_delimiter = ',')]
     pub control_address: Vec<IpNet>,
-    /// Addresses of resolvers beside the cluster's own pods; may be given more than once
-    #[arg(long, value_name = "NETWORK", env = "BERTH_CONTROLLER_RESOLVER", value_delimiter = ',')]
-    pub resolver: Vec<IpNet>,
+    /// Resolvers beside kube-system's own: `<network>` or `<namespace>/<label>=<value>` of pods, with `:<port>` where that is
+    /// not 53; may be given more than once
+    #[arg(long, value_name = "RESOLVER", env = "BERTH_CONTROLLER_RESOLVER", value_delimiter = ',')]
+    pub resolver: Vec<Resolver>,
     /// Private addresses, `<network>` or `<network>:<port>`, that agents may reach; may be given more than once
     #[arg(long, value_name = "DESTINATION", env = "BERTH_CONTROLLER_ALLOW", value_delimiter = ',')]
     pub allow: Vec<Destination>,

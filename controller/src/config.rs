@@ -8,12 +8,15 @@ use std::{
     time::Duration,
 };
 
-use berth_operator::platform::{Network, Platform};
+use berth_operator::{
+    election::Candidate,
+    platform::{Network, Platform},
+};
 use berth_server::{Limits, ServerConfig, Sharing, StaticDirectory};
 use secrecy::SecretString;
 
 use crate::{
-    args::{ImagePullPolicy, OperatorArgs, ServeArgs},
+    args::{ImagePullPolicy, OperatorArgs, ProcessArgs, ServeArgs},
     exit::ControllerError,
     sandboxes,
 };
@@ -54,8 +57,27 @@ fn read_sandboxes(path: &Path) -> Result<StaticDirectory, ControllerError> {
     sandboxes::parse(&text, password)
 }
 
+/// A checked configuration of `operator`.
+#[derive(Debug)]
+pub struct OperatorConfig {
+    /// Where probes and metrics are answered.
+    pub admin: SocketAddr,
+    /// What it was told.
+    pub platform: Platform,
+    /// By which it waits for its turn, if it does.
+    pub candidate: Option<Candidate>,
+}
+
 /// What `operator` was told. Everything in it was checked as it was read.
-pub fn platform(args: OperatorArgs) -> Platform {
+pub fn operator(args: OperatorArgs) -> OperatorConfig {
+    let ProcessArgs { admin, leader_election, identity } = args.process.clone();
+    let namespace = &*args.network.control_namespace;
+    let candidate =
+        leader_election.then(|| Candidate::new(namespace, berth_operator::rules::LEASE, identity));
+    OperatorConfig { admin, candidate, platform: platform(args) }
+}
+
+fn platform(args: OperatorArgs) -> Platform {
     let policy = args.image_pull_policy.map(|policy| match policy {
         ImagePullPolicy::Always => "Always",
         ImagePullPolicy::IfNotPresent => "IfNotPresent",

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use berth_operator::election::LeadershipLost;
 use berth_server::{OpenError, RunError};
 
 /// The table of exit codes, for `--help`.
@@ -12,6 +13,7 @@ Exit codes:
   69   the address cannot be listened on, or the cluster cannot be reached
   70   internal error
   74   the database cannot be opened
+  75   the operator's lease was lost: another one may work now
   78   the configuration is wrong, such as a file that cannot be read
   130  asked to stop for the second time, before everything had ended";
 
@@ -40,8 +42,10 @@ pub enum ControllerError {
         source: io::Error,
     },
     /// The address cannot be listened on.
-    #[error("--listen: cannot listen on {address}")]
+    #[error("{field}: cannot listen on {address}")]
     Listen {
+        /// The argument.
+        field: &'static str,
         /// What it says.
         address: SocketAddr,
         /// Why.
@@ -56,6 +60,9 @@ pub enum ControllerError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Another operator may work now.
+    #[error("the lease was lost")]
+    Lease(#[from] LeadershipLost),
     /// The server failed.
     #[error("the server ended")]
     Run(#[from] RunError),
@@ -79,6 +86,7 @@ impl ControllerError {
             Self::Listen { .. } | Self::Cluster { .. } => 69,
             Self::Run(_) | Self::Internal { .. } => 70,
             Self::Database(_) => 74,
+            Self::Lease(_) => 75,
             Self::Configuration { .. } | Self::File { .. } => 78,
             Self::Interrupted => 130,
         }

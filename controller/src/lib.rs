@@ -6,7 +6,7 @@
 
 use std::{io, io::Write, process::ExitCode, sync::Arc, time::Duration};
 
-use berth_operator::platform::Platform;
+use berth_operator::{Operator, metrics::Metrics, pulse::Pulse};
 use berth_program::{chain, start_log};
 use berth_server::{SandboxDirectory, Server};
 use clap::Parser;
@@ -17,6 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+mod admin;
 pub mod args;
 pub mod cluster;
 pub mod config;
@@ -25,7 +26,7 @@ mod sandboxes;
 
 use args::{Command, LogArgs};
 use cluster::directory::ClusterDirectory;
-use config::Config;
+use config::{Config, OperatorConfig};
 use exit::ControllerError;
 
 /// How long blocking work may go on after everything else has ended.
@@ -63,7 +64,7 @@ fn start(args: args::ServeArgs) -> Result<(), ControllerError> {
 
 fn start_operator(args: args::OperatorArgs) -> Result<(), ControllerError> {
     begin_log(&args.log)?;
-    run(operate(config::platform(args)))
+    run(operate(config::operator(args)))
 }
 
 fn begin_log(args: &LogArgs) -> Result<(), ControllerError> {
@@ -82,20 +83,28 @@ fn run(program: impl Future<Output = Result<(), ControllerError>>) -> Result<(),
 }
 
 /// Reconciles until the first SIGTERM or SIGINT, and ends in order; at the second one it ends at once.
-async fn operate(platform: Platform) -> Result<(), ControllerError> {
+async fn operate(config: OperatorConfig) -> Result<(), ControllerError> {
     let mut stop = Stop::new().map_err(internal("signals cannot be heard"))?;
+    let OperatorConfig { admin: address, platform, candidate } = config;
+    let listen = |source| ControllerError::Listen { field: "--admin", address, source };
+    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
     let client = cluster::connect().await?;
-    tracing::info!("reconciling");
-    let shutdown = CancellationToken::new();
-    let mut running = Box::pin(berth_operator::run(client, platform, shutdown.clone()));
+    tracing::info!(admin = %address, "running");
+    let (shutdown, pulse, metrics) = (CancellationToken::new(), Pulse::new(), Metrics::default());
+    // Probes are answered until everything else has ended: the task goes with the set.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(admin::serve(listener, pulse.clone(), metrics.clone()));
+    let operator = Operator { platform, candidate, metrics, pulse };
+    let mut running = Box::pin(berth_operator::run(client, operator, shutdown.clone()));
     tokio::select! {
-        () = &mut running => return Ok(()),
+        result = &mut running => return Ok(result?),
         () = stop.asked() => {}
     }
     tracing::info!("asked to stop");
     shutdown.cancel();
     tokio::select! {
-        () = running => Ok(()),
+        result = running => Ok(result?),
         () = stop.asked() => Err(ControllerError::Interrupted),
     }
 }
@@ -104,7 +113,7 @@ async fn operate(platform: Platform) -> Result<(), ControllerError> {
 async fn serve(config: Config) -> Result<(), ControllerError> {
     let mut stop = Stop::new().map_err(internal("signals cannot be heard"))?;
     let address = config.listen;
-    let listen = |source| ControllerError::Listen { address, source };
+    let listen = |source| ControllerError::Listen { field: "--listen", address, source };
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     let database = config.server.database.display().to_string();

@@ -81,8 +81,10 @@ names! {
         OpencodeCrashLoop,
         /// The containers run, and opencode does not answer yet.
         OpencodeStarting,
-        /// What listens on the door's port does not prove that it is the door.
+        /// What listens on the door's port does not prove that it is the door, or keeps the door from listening.
         PortTaken,
+        /// The door does not take the password of the sandbox's Secret.
+        Unauthorized,
         /// The node moved the pod away, such as for disk space.
         Evicted,
         /// The pod's node is not heard of.

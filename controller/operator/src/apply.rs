@@ -9,6 +9,7 @@ use berth_api::{Reason, names};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{PersistentVolumeClaim, Pod, Secret},
+    jiff::Timestamp,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -28,11 +29,22 @@ use crate::{
     refusal,
 };
 
-/// How soon a name is looked at again that is taken by what is going away.
-const SOON: Duration = Duration::from_secs(1);
+/// How soon a name is looked at again that is taken by what is going away, at first and when that takes long: a volume or
+/// a pod whose node is lost may be going for hours.
+const SOON: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(15)];
+
+/// How long that may take before it counts as long, in seconds.
+const LONG: i64 = 60;
 
 /// How soon it is tried again to make what the cluster refused.
 const REFUSED: Duration = Duration::from_secs(30);
+
+/// How soon it is looked again at what is going away, for a sandbox that was made then.
+fn soon(made_at: Option<Timestamp>, now: Timestamp) -> Duration {
+    let [soon, later] = SOON;
+    let waits_long = made_at.is_some_and(|at| now.duration_since(at).as_secs() >= LONG);
+    if waits_long { later } else { soon }
+}
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -128,10 +140,11 @@ fn halt(what: &'static str) -> impl FnOnce(kube::Error) -> Halt {
     }
 }
 
-fn taken(kind: &str, name: &str, going: bool) -> Halt {
+fn taken(kind: &str, name: &str, going: bool, prepared: &Prepared) -> Halt {
     if going {
+        let again = soon(prepared.made_at, Timestamp::now());
         let message = format!("The {kind} {name} of an earlier sandbox is being deleted");
-        return Halt::Blocked(Blocked { reason: Reason::Creating, message }, SOON);
+        return Halt::Blocked(Blocked { reason: Reason::Creating, message }, again);
     }
     let message =
         format!("The {kind} {name} is not this sandbox's: delete it, or give the sandbox another name");
@@ -146,7 +159,7 @@ async fn ensure_secret(client: &Client, prepared: &Prepared) -> Result<(), Halt>
     if let Some(there) = there {
         let going = there.metadata.deletion_timestamp.is_some() || is_an_earlier_ones(&there, prepared);
         let ours = is_owned(&there, &prepared.owner.uid) && there.metadata.deletion_timestamp.is_none();
-        return if ours { Ok(()) } else { Err(taken("secret", &name, going)) };
+        return if ours { Ok(()) } else { Err(taken("secret", &name, going, prepared)) };
     }
     let secret = build_secret(prepared, &new_passwords());
     api.create(&PostParams::default(), &secret).await.map_err(halt("make the secret"))?;
@@ -182,7 +195,7 @@ async fn ensure_claim(
     if let Some(there) = &there {
         let going = there.metadata.deletion_timestamp.is_some() || is_an_earlier_ones(there, prepared);
         if going || !is_owned(there, &prepared.owner.uid) {
-            return Err(taken("claim", &name, going));
+            return Err(taken("claim", &name, going, prepared));
         }
     }
     patch(client, &prepared.namespace, "apply the claim", claim).await
@@ -203,12 +216,12 @@ async fn ensure_pod(
                 Some(api.create(&PostParams::default(), &wanted).await.map_err(halt("make the pod"))?);
         }
         PodStep::Keep => follow_rules(&api, &name, &wanted, there).await?,
-        // Its end is seen by the watch; one that is not ours is not watched.
-        PodStep::Wait => applied.again = Some(SOON),
+        // Its end is seen by the watch; one that nobody made for a sandbox is not watched.
+        PodStep::Wait => applied.again = Some(SOON[1]),
         PodStep::Remove(uid) => remove(&api, &name, uid).await?,
         PodStep::Conflict => {
             let going = there.as_ref().is_some_and(|pod| is_an_earlier_ones(pod, prepared));
-            return Err(taken("pod", &name, going));
+            return Err(taken("pod", &name, going, prepared));
         }
     }
     Ok(())
@@ -236,5 +249,18 @@ async fn remove(api: &Api<Pod>, name: &str, uid: String) -> Result<(), Halt> {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(cannot("remove the pod that ended")(error).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_going_for_long_is_looked_at_less_often() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (made_at, expected) in [(None, SOON[0]), (Some(at(41)), SOON[0]), (Some(at(40)), SOON[1])] {
+            assert_eq!(soon(made_at, at(100)), expected, "{made_at:?}");
+        }
     }
 }

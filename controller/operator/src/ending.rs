@@ -4,29 +4,32 @@
 use std::time::Duration;
 
 use berth_api::{Sandbox, layout, names};
-use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
-use berth_wire::door::{Activity, DoorTurns};
+use berth_opencode::{ClientError, OpencodeClient};
+use berth_wire::{
+    api::SandboxPhase,
+    door::{Activity, DoorTurns},
+};
 use k8s_openapi::{
-    api::core::v1::{Namespace, Pod, Secret},
+    api::core::v1::{Namespace, Pod},
     jiff::Timestamp,
 };
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use secrecy::SecretString;
 use serde_json::json;
 
-use crate::error::{ReconcileError, cannot};
+use crate::{
+    door,
+    error::{ReconcileError, cannot},
+    judge,
+};
 
 /// How long turns may take to end after the deletion was asked for, in seconds.
 const BOUND: i64 = 20;
 
 /// How soon it is looked again whether they have.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// Bound on one call to the door.
-const CALL: Duration = Duration::from_secs(3);
 
 /// How the end goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,12 +99,9 @@ async fn abort_turns(
     namespace: &str,
     pod: Option<&Pod>,
 ) -> Result<Turns, ReconcileError> {
-    let address = pod
-        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-        .and_then(|pod| Some((pod.metadata.uid.clone()?, pod.status.as_ref()?.pod_ip.clone()?)));
-    let Some((uid, ip)) = address else { return Ok(Turns::Gone) };
-    let Some(password) = read_password(client, sandbox, namespace).await? else { return Ok(Turns::Gone) };
-    match ask_door(&ip, uid, password).await {
+    let Some(pod) = pod.filter(|pod| can_be_asked(pod)) else { return Ok(Turns::Gone) };
+    let Some(door) = door::connect(client, sandbox, namespace, pod).await? else { return Ok(Turns::Gone) };
+    match ask_door(&door).await {
         Ok(turns) => Ok(turns),
         Err(ClientError::PortTaken | ClientError::Unauthorized) => Ok(Turns::Gone),
         Err(error) => {
@@ -111,23 +111,18 @@ async fn abort_turns(
     }
 }
 
-async fn read_password(
-    client: &Client,
-    sandbox: &Sandbox,
-    namespace: &str,
-) -> Result<Option<SecretString>, ReconcileError> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let secret = api.get_opt(&names::secret(&sandbox.name_any())).await.map_err(cannot("read the secret"))?;
-    let bytes = secret.and_then(|secret| secret.data?.remove(names::DOOR_PASSWORD));
-    Ok(bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).map(SecretString::from))
+/// Whether turns can run in the pod, and somebody is there to be asked about them, or will be soon.
+fn can_be_asked(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none()
+        && judge::running_since(pod, layout::SANDBOX).is_some()
+        && !judge::is_waiting(pod, layout::SIDECAR)
 }
 
-async fn ask_door(ip: &str, pod_uid: String, password: SecretString) -> Result<Turns, ClientError> {
-    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
-    let mut config = ClientConfig::new(format!("http://{host}:{}", layout::DOOR_PORT), password);
-    (config.connect_timeout, config.request_timeout) = (CALL, CALL);
-    (config.prove, config.pod_uid) = (true, Some(pod_uid));
-    let door = OpencodeClient::new(config)?;
+async fn ask_door(door: &OpencodeClient) -> Result<Turns, ClientError> {
+    // Nothing runs in an opencode that does not run: in one that ends again and again nothing ever will.
+    if door.door_state().await?.phase != SandboxPhase::Ready {
+        return Ok(Turns::Idle);
+    }
     let turns = door.door_turns().await?;
     for (directory, session) in running(&turns) {
         door.abort(directory, session).await?;
@@ -189,6 +184,28 @@ mod tests {
         ] {
             assert_eq!(decide(turns, seconds), expected, "{turns:?} {seconds}");
         }
+    }
+
+    #[test]
+    fn where_opencode_does_not_run_there_are_no_turns_to_wait_for() {
+        let running = || json!({ "running": { "startedAt": "2026-11-30T12:00:00Z" } });
+        let waiting = || json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        let ended = || json!({ "terminated": { "exitCode": 1 } });
+        let pod = |sidecar: serde_json::Value, sandbox: serde_json::Value| -> Pod {
+            let container = |name: &str, state: serde_json::Value| json!({ "name": name, "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": state });
+            serde_json::from_value(json!({ "metadata": {}, "status": {
+                "initContainerStatuses": [container("sidecar", sidecar)],
+                "containerStatuses": [container("sandbox", sandbox)],
+            } }))
+            .unwrap()
+        };
+        assert!(can_be_asked(&pod(running(), running())));
+        assert!(can_be_asked(&pod(ended(), running())), "it is started again at once");
+        assert!(!can_be_asked(&pod(waiting(), running())), "it will not be started soon");
+        for state in [waiting(), ended(), json!({ "waiting": { "reason": "ContainerCreating" } })] {
+            assert!(!can_be_asked(&pod(running(), state)));
+        }
+        assert!(!can_be_asked(&Pod::default()), "no container was started yet");
     }
 
     #[test]

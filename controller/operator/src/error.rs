@@ -20,3 +20,21 @@ pub(crate) enum ReconcileError {
 pub(crate) fn cannot(what: &'static str) -> impl FnOnce(kube::Error) -> ReconcileError {
     move |source| ReconcileError::Cluster { what, source: Box::new(source) }
 }
+
+impl ReconcileError {
+    /// What was to be written had been changed by somebody else.
+    pub(crate) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Cluster { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if status.code == 409)
+            }
+            Self::Incomplete(_) => false,
+        }
+    }
+}
+
+/// An error with all that is behind it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -11,6 +11,7 @@ use berth_api::{
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 pub use pod::{Trouble, trouble};
+pub(crate) use pod::{is_sidecar_ready, is_waiting, running_since};
 
 /// Why something could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Seen<'a> {
     pub blocked: Option<&'a Blocked>,
     /// The pod, if there is one, and it is this sandbox's.
     pub pod: Option<&'a Pod>,
+    /// What the door told about an opencode that does not answer.
+    pub door: Option<&'a Trouble>,
     /// The claim, where the workspace has one.
     pub claim: Option<&'a PersistentVolumeClaim>,
     /// The hash that a pod would have now, if one can be built.
@@ -40,12 +43,33 @@ pub struct Seen<'a> {
     pub before: Option<&'a SandboxStatus>,
 }
 
-/// All conditions, `Ready` first.
+/// All conditions, `Ready` first. Of a sandbox that is being deleted nothing is made any more: what is known of the
+/// manifest stays as it was.
 pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
-    let parts = [accepted(seen), scheduled(seen), pod_ready(seen), opencode_ready(seen)];
+    let of_manifest = |kind, find: fn(&Seen<'_>) -> Finding| match kept(seen, kind) {
+        Some(before) if seen.deleting => before,
+        _ => find(seen),
+    };
+    let accepted = of_manifest(ConditionType::Accepted, accepted);
+    let parts = [accepted, scheduled(seen), pod_ready(seen), opencode_ready(seen)];
     let ready = ready(seen, &parts);
-    let more = [workspace_intact(seen), up_to_date(seen)];
+    let more = [
+        of_manifest(ConditionType::WorkspaceIntact, workspace_intact),
+        of_manifest(ConditionType::UpToDate, up_to_date),
+    ];
     std::iter::once(ready).chain(parts).chain(more).collect()
+}
+
+/// What was found before.
+fn kept(seen: &Seen<'_>, kind: ConditionType) -> Option<Finding> {
+    let before = find(&seen.before?.conditions, kind)?;
+    let reason = *Reason::ALL.iter().find(|reason| reason.as_str() == before.reason)?;
+    let holds = match before.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    };
+    Some(Finding { kind, holds, reason, message: before.message.clone() })
 }
 
 /// The pod as the status names it: the last one stays while there is none, so that a loss can be told.
@@ -106,6 +130,9 @@ fn pod_ready(seen: &Seen<'_>) -> Finding {
     if let Some(Trouble { reason, message }) = trouble(pod) {
         return Finding::no(kind, reason, message);
     }
+    if let Some(Trouble { reason, message }) = seen.door {
+        return Finding::no(kind, *reason, message);
+    }
     match pod::condition(pod, "Ready").filter(|told| told.status == "True") {
         Some(_) => Finding::yes(kind, Reason::Available, "All containers of the pod are ready"),
         None if pod::is_running(pod) => Finding::no(
@@ -124,7 +151,7 @@ fn opencode_ready(seen: &Seen<'_>) -> Finding {
     if pod::is_sidecar_ready(pod) {
         return Finding::yes(kind, Reason::Available, "opencode answers");
     }
-    match trouble(pod) {
+    match trouble(pod).or_else(|| seen.door.cloned()) {
         Some(Trouble { reason, message }) => Finding::no(kind, reason, message),
         None => Finding::no(kind, Reason::OpencodeStarting, "opencode does not answer yet"),
     }

@@ -7,21 +7,28 @@
 //! - [`decide`]: what is to be done about the pod that is there. Pure.
 //! - [`judge`]: conditions out of what was seen. Pure.
 //! - [`rules`]: what the operator may do in the cluster. Pure.
-//! - [`run`](run()): the reconciler over all sandboxes. IO, with `reconcile`, `apply` and `ending` below it.
+//! - [`metrics`]: what is counted; [`pulse`]: what probes are told.
+//! - [`run`](run()): the reconciler over all sandboxes. IO, with `reconcile`, `apply`, `ending` and `door` below it, and
+//!   `sweep` beside it; [`election`]: which of several operators runs it.
 //!
 //! It knows nothing of sessions, and serves no HTTP.
 
 mod apply;
 pub mod build;
 pub mod decide;
+mod door;
+pub mod election;
 mod ending;
 mod error;
 pub mod judge;
+pub mod metrics;
 pub mod platform;
 pub mod prepare;
+pub mod pulse;
 mod reconcile;
 mod refusal;
 pub mod rules;
 mod run;
+mod sweep;
 
-pub use run::run;
+pub use run::{Operator, run};

@@ -22,8 +22,8 @@ pub struct Network {
     pub control_namespace: String,
     /// Addresses that reach them too, such as those of a server outside of the cluster.
     pub control_addresses: Vec<IpNet>,
-    /// Resolvers beside the pods of the cluster's own, such as a resolver on each node.
-    pub resolvers: Vec<IpNet>,
+    /// Resolvers beside `kube-system`'s own (`k8s-app=kube-dns`), such as one on each node.
+    pub resolvers: Vec<Resolver>,
     /// Private addresses that the agents may reach, such as a model's in the cluster.
     pub allowed: Vec<Destination>,
 }
@@ -61,9 +61,125 @@ fn read(text: &str) -> Option<Destination> {
     Some(Destination { addresses: network.parse().ok()?, port: Some(port) })
 }
 
+/// The port of a resolver that names none.
+const DNS_PORT: u16 = 53;
+
+/// Who resolves names for agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolver {
+    /// Whom it is.
+    pub peer: ResolverPeer,
+    /// Where it listens, in UDP and TCP: of pods the port in the pod, whatever a Service makes of it.
+    pub port: u16,
+}
+
+/// How a resolver is told from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolverPeer {
+    /// By its addresses.
+    Addresses(IpNet),
+    /// Pods of a namespace with a label.
+    Pods {
+        /// The namespace.
+        namespace: String,
+        /// The label's key.
+        key: String,
+        /// The label's value.
+        value: String,
+    },
+}
+
+/// Text that names no resolver.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no resolver: write addresses such as 169.254.20.10/32 or 10.0.0.10/32:5353, or pods such as \
+     openshift-dns/dns.operator.openshift.io/daemonset-dns=default:5353"
+)]
+pub struct ResolverError(String);
+
+impl std::str::FromStr for Resolver {
+    type Err = ResolverError;
+
+    /// Reads a destination, or `<namespace>/<label>=<value>` with `:<port>` where that is not 53.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let addresses = || {
+            let Destination { addresses, port } = read(text)?;
+            Some(Self { peer: ResolverPeer::Addresses(addresses), port: port.unwrap_or(DNS_PORT) })
+        };
+        addresses().or_else(|| read_pods(text)).ok_or_else(|| ResolverError(text.chars().take(64).collect()))
+    }
+}
+
+fn read_pods(text: &str) -> Option<Resolver> {
+    let (selector, port) = match text.rsplit_once(':') {
+        Some((selector, port)) => (selector, port.parse().ok().filter(|port| *port > 0)?),
+        None => (text, DNS_PORT),
+    };
+    let (namespace, label) = selector.split_once('/')?;
+    let (key, value) = label.split_once('=')?;
+    let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
+    let plain = |text: &str, more: &[char]| {
+        let inner = |letter: char| letter.is_ascii_alphanumeric() || more.contains(&letter);
+        text.len() <= 63 && text.chars().all(inner) && text.chars().all(|letter| letter != '/')
+    };
+    let named = !namespace.is_empty() && plain(namespace, &['-']);
+    let labelled = !name.is_empty() && plain(name, &['-', '_', '.']) && plain(value, &['-', '_', '.']);
+    let prefixed = prefix.len() <= 253 && prefix.split('.').all(|part| plain(part, &['-']));
+    (named && labelled && prefixed).then(|| Resolver {
+        peer: ResolverPeer::Pods {
+            namespace: namespace.to_owned(),
+            key: key.to_owned(),
+            value: value.to_owned(),
+        },
+        port,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resolvers_are_read() {
+        for (text, network, port) in [
+            ("169.254.20.10/32", "169.254.20.10/32", 53),
+            ("10.0.0.10/32:5353", "10.0.0.10/32", 5353),
+            ("fd00::10/128", "fd00::10/128", 53),
+            ("[fd00::10/128]:5353", "fd00::10/128", 5353),
+        ] {
+            let peer = ResolverPeer::Addresses(network.parse().unwrap());
+            assert_eq!(text.parse(), Ok(Resolver { peer, port }), "{text}");
+        }
+        for (text, key, port) in [
+            ("dns/app=coredns", "app", 53),
+            (
+                "dns/dns.operator.openshift.io/daemonset-dns=coredns:5353",
+                "dns.operator.openshift.io/daemonset-dns",
+                5353,
+            ),
+        ] {
+            let (namespace, key, value) = ("dns".to_owned(), key.to_owned(), "coredns".to_owned());
+            assert_eq!(
+                text.parse(),
+                Ok(Resolver { peer: ResolverPeer::Pods { namespace, key, value }, port }),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "dns",
+            "/app=x",
+            "dns/=x",
+            "dns/app",
+            "dns/app=x:0",
+            "dns/app=x:y",
+            "dns/a/b/c=x",
+            "dns/app=x y",
+        ] {
+            let error = text.parse::<Resolver>().unwrap_err().to_string();
+            assert!(error.contains("such as"), "{error}");
+        }
+    }
 
     #[test]
     fn destinations_are_read() {

@@ -10,6 +10,7 @@ use berth_api::{
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference, util::intstr::IntOrString},
+    jiff::Timestamp,
 };
 use kube::Resource as _;
 
@@ -80,6 +81,8 @@ pub struct Prepared {
     pub namespace: String,
     /// As the owner of what is made.
     pub owner: OwnerReference,
+    /// When the sandbox was made.
+    pub made_at: Option<Timestamp>,
     /// Image of the agent's container.
     pub image: String,
     /// opencode's configuration, as JSON.
@@ -130,6 +133,7 @@ pub fn prepare(sandbox: &Sandbox, platform: &Platform) -> Result<Prepared, Prepa
         namespace,
         // Where a cluster demands it, this would want the right to update the owner's finalizers.
         owner: OwnerReference { block_owner_deletion: None, ..owner },
+        made_at: metadata.creation_timestamp.as_ref().map(|time| time.0),
         image: spec.image.clone().unwrap_or_else(|| platform.sandbox_image.clone()),
         configuration: berth_api::configuration::build(spec).to_string(),
         providers: spec.providers.clone(),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_api::{
     ConditionType, Reason, Sandbox, SandboxStatus,
     condition::{Finding, find, follow},
-    names,
+    layout, names,
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::{
@@ -23,15 +23,19 @@ use crate::{
     apply::{Applied, apply},
     build::build,
     decide::is_owned,
-    ending,
+    door, ending,
     error::{ReconcileError, cannot},
-    judge::{Blocked, Seen, judge, reference},
+    judge::{self, Blocked, Seen, judge, reference},
+    metrics::Metrics,
     platform::Platform,
     prepare::{PreparedWorkspace, prepare},
 };
 
 /// How often a sandbox is looked at that nothing happens to, in seconds; up to a fifth is added.
 const STEADY: u64 = 300;
+
+/// How often a door is asked why its opencode does not answer, in seconds; up to a fifth is added.
+const LOOK: u64 = 20;
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -42,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) platform: Arc<Platform>,
     /// Writes Events.
     pub(crate) recorder: Recorder,
+    /// Where it is counted.
+    pub(crate) metrics: Metrics,
 }
 
 /// One pass, and when the next one is due if nothing happens before.
@@ -54,10 +60,15 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
     }
     ending::hold(&context.client, sandbox, &namespace).await?;
     let (applied, wanted, ephemeral) = Box::pin(make(sandbox, context, pod)).await?;
-    let again = applied.again;
+    let told = match &applied.pod {
+        Some(pod) => door::look(&context.client, sandbox, &namespace, pod).await,
+        None => None,
+    };
+    let again = applied.again.or_else(|| applied.pod.as_ref().and_then(look_again));
     let seen = Seen {
         blocked: applied.blocked.as_ref(),
         pod: applied.pod.as_ref(),
+        door: told.as_ref(),
         claim: applied.claim.as_ref(),
         wanted: wanted.as_deref(),
         ephemeral,
@@ -66,6 +77,14 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
     };
     tell(sandbox, context, &namespace, &seen).await?;
     Ok(Action::requeue(again.unwrap_or_else(steady)))
+}
+
+/// When to look again at a pod whose containers run and whose door is not ready: no watch tells what becomes of opencode.
+fn look_again(pod: &Pod) -> Option<Duration> {
+    let waits = judge::running_since(pod, layout::SIDECAR).is_some()
+        && judge::running_since(pod, layout::SANDBOX).is_some()
+        && !judge::is_sidecar_ready(pod);
+    waits.then(|| Duration::from_secs(rand::rng().random_range(LOOK..=LOOK + LOOK / 5)))
 }
 
 fn steady() -> Duration {
@@ -130,12 +149,18 @@ async fn tell(
         "metadata": { "uid": sandbox.metadata.uid }, "status": status,
     });
     let parameters = PatchParams::apply(names::MANAGER).force();
-    api.patch_status(&sandbox.name_any(), &parameters, &Patch::Apply(&object))
-        .await
-        .map_err(cannot("write the status"))?;
-    if let Some(event) = transition(sandbox.status.as_ref(), &findings) {
-        let told = context.recorder.publish(&event, &sandbox.object_ref(&())).await;
-        told.map_err(cannot("write an event"))?;
+    match api.patch_status(&sandbox.name_any(), &parameters, &Patch::Apply(&object)).await {
+        Ok(_) => {}
+        // It is gone meanwhile.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(cannot("write the status")(error)),
+    }
+    if let Some((ready, event)) = transition(sandbox.status.as_ref(), &findings) {
+        context.metrics.turned(ready.status(), ready.reason);
+        // The status says the same; a pass that is made again would not tell it again.
+        if let Err(error) = context.recorder.publish(&event, &sandbox.object_ref(&())).await {
+            tracing::warn!(namespace, sandbox = sandbox.name_any(), error = %error, "an event was not written");
+        }
     }
     Ok(())
 }
@@ -151,8 +176,8 @@ fn next_status(sandbox: &Sandbox, seen: &Seen<'_>, findings: &[Finding], now: &T
     }
 }
 
-/// The Event for a turn of `Ready`, or of its reason. Pure.
-fn transition(before: Option<&SandboxStatus>, findings: &[Finding]) -> Option<Event> {
+/// A turn of `Ready`, or of its reason, and the Event for it. Pure.
+fn transition<'a>(before: Option<&SandboxStatus>, findings: &'a [Finding]) -> Option<(&'a Finding, Event)> {
     let ready = findings.iter().find(|finding| finding.kind == ConditionType::Ready)?;
     let last = before.and_then(|before| find(&before.conditions, ConditionType::Ready));
     if last.is_some_and(|last| last.status == ready.status() && last.reason == ready.reason.as_str()) {
@@ -160,13 +185,14 @@ fn transition(before: Option<&SandboxStatus>, findings: &[Finding]) -> Option<Ev
     }
     let usual = [Reason::Creating, Reason::Starting, Reason::OpencodeStarting, Reason::Deleting];
     let warning = ready.holds != Some(true) && !usual.contains(&ready.reason);
-    Some(Event {
+    let event = Event {
         type_: if warning { EventType::Warning } else { EventType::Normal },
         reason: ready.reason.to_string(),
         note: Some(ready.message.chars().take(1000).collect()),
         action: "Reconcile".to_owned(),
         secondary: None,
-    })
+    };
+    Some((ready, event))
 }
 
 #[cfg(test)]
@@ -192,13 +218,13 @@ mod tests {
     fn an_event_comes_with_a_transition_and_not_with_a_pass() {
         let mut sandbox = sample::sandbox(json!({}));
         let findings = judge(&Seen::default());
-        let event = transition(None, &findings).unwrap();
+        let (_, event) = transition(None, &findings).unwrap();
         assert_eq!((event.type_, event.reason.as_str()), (EventType::Normal, "Creating"));
         sandbox.status = Some(status(&Seen::default(), &sandbox, 1));
         assert!(transition(sandbox.status.as_ref(), &findings).is_none());
         let blocked = Blocked { reason: Reason::QuotaExceeded, message: "m".repeat(5000) };
         let findings = judge(&Seen { blocked: Some(&blocked), ..Seen::default() });
-        let event = transition(sandbox.status.as_ref(), &findings).unwrap();
+        let (_, event) = transition(sandbox.status.as_ref(), &findings).unwrap();
         assert_eq!((event.type_, event.reason.as_str()), (EventType::Warning, "QuotaExceeded"));
         assert_eq!(event.note.unwrap().len(), 1000, "the cluster takes 1024");
     }

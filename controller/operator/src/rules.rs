@@ -1,7 +1,10 @@
 //! What the operator may do in the cluster, beside the code that does it: [`operator`] is the whole role. Pure.
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::ObjectMeta;
+
+/// Name of the Lease by which one of several operators works.
+pub const LEASE: &str = "berth-operator";
 
 /// One rule: what may be done with which resources of one group.
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -26,7 +29,7 @@ fn sandboxes() -> Vec<PolicyRule> {
         rule("", &["persistentvolumeclaims"], &["get", "create", "patch"]),
         rule("", &["services"], &["create", "patch"]),
         rule("", &["namespaces"], &["get"]),
-        rule("networking.k8s.io", &["networkpolicies"], &["create", "patch"]),
+        rule("networking.k8s.io", &["networkpolicies"], &["list", "create", "patch", "delete"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
@@ -40,13 +43,29 @@ pub fn operator() -> ClusterRole {
     }
 }
 
+/// Its role in its own namespace: the Lease. Nobody can be let make one of a certain name only.
+pub fn election() -> Role {
+    let own = PolicyRule {
+        resource_names: Some(vec![LEASE.to_owned()]),
+        ..rule("coordination.k8s.io", &["leases"], &["get", "update"])
+    };
+    Role {
+        metadata: ObjectMeta {
+            name: Some("berth-operator".to_owned()),
+            namespace: Some("berth-system".to_owned()),
+            ..ObjectMeta::default()
+        },
+        rules: Some(vec![own, rule("coordination.k8s.io", &["leases"], &["create"])]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn nothing_is_granted_wholesale() {
-        for rule in operator().rules.unwrap() {
+        for rule in operator().rules.unwrap().into_iter().chain(election().rules.unwrap()) {
             let texts = [rule.api_groups, rule.resources, Some(rule.verbs)];
             assert!(
                 !texts.into_iter().flatten().flatten().any(|text| text == "*" || text == "deletecollection")

@@ -1,4 +1,4 @@
-//! Runs the reconciler over all sandboxes until it is told to stop. IO.
+//! Runs the operator: waits for the Lease, then the reconciler over all sandboxes until it is told to stop. IO.
 
 use std::{
     collections::HashMap,
@@ -20,12 +20,18 @@ use kube::{
     },
 };
 use rand::RngExt;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    error::ReconcileError,
+    build::network,
+    election::{Candidate, LeadershipLost},
+    error::{ReconcileError, chain},
+    metrics::Metrics,
     platform::Platform,
+    pulse::Pulse,
     reconcile::{Context, reconcile},
+    sweep,
 };
 
 /// Most passes at a time.
@@ -41,14 +47,62 @@ struct State {
     failures: Mutex<HashMap<String, u32>>,
 }
 
-/// Cares for all sandboxes of the cluster until `shutdown`; passes that have begun are ended.
-pub async fn run(client: Client, platform: Platform, shutdown: CancellationToken) {
+/// What an operator is.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// What it was told.
+    pub platform: Platform,
+    /// By which it waits for its turn; it works at once when absent.
+    pub candidate: Option<Candidate>,
+    /// Where it counts.
+    pub metrics: Metrics,
+    /// What probes are told.
+    pub pulse: Pulse,
+}
+
+/// Cares for all sandboxes of the cluster until `shutdown`; passes that have begun are ended. At the loss of the Lease it
+/// ends at once, and so must the process: passes may go on in tasks of their own.
+pub async fn run(
+    client: Client,
+    operator: Operator,
+    shutdown: CancellationToken,
+) -> Result<(), LeadershipLost> {
+    let Operator { platform, candidate, metrics, pulse } = operator;
+    let mut beat = JoinSet::new();
+    beat.spawn(pulse.beat(client.clone(), shutdown.clone()));
+    let Some(candidate) = candidate else {
+        work(client, platform, metrics, shutdown).await;
+        return Ok(());
+    };
+    let Some(mut held) = candidate.win(&client, &shutdown).await else { return Ok(()) };
+    tokio::select! {
+        () = work(client, platform, metrics, shutdown) => {}
+        lost = held.keep() => return Err(lost),
+    }
+    held.give_up().await;
+    Ok(())
+}
+
+/// Everything that one operator at a time does.
+async fn work(client: Client, platform: Platform, metrics: Metrics, shutdown: CancellationToken) {
+    metrics.leading.set(1);
+    let mut tasks = JoinSet::new();
+    let rules = network::rule_set_hash(&platform.network);
+    tasks.spawn(sweep::run(client.clone(), rules, metrics.clone(), shutdown.clone()));
+    Box::pin(reconcile_all(client, platform, metrics, shutdown)).await;
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn reconcile_all(client: Client, platform: Platform, metrics: Metrics, shutdown: CancellationToken) {
     let recorder = Recorder::new(client.clone(), Reporter::from(names::MANAGER));
-    let context = Context { client: client.clone(), platform: Arc::new(platform), recorder };
+    let context =
+        Context { client: client.clone(), platform: Arc::new(platform), recorder, metrics: metrics.clone() };
     let state = Arc::new(State { context, failures: Mutex::default() });
     let sandboxes: Api<DeserializeGuard<Sandbox>> = Api::all(client.clone());
     let ours = watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY, names::MANAGER));
-    Controller::new(sandboxes, watcher::Config::default())
+    let controller = Controller::new(sandboxes, watcher::Config::default());
+    metrics.know(controller.store());
+    controller
         .owns(Api::<Pod>::all(client), ours)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(async move { shutdown.cancelled().await })
@@ -81,9 +135,22 @@ async fn pass(sandbox: Arc<DeserializeGuard<Sandbox>>, state: Arc<State>) -> Res
             return Ok(Action::await_change());
         }
     };
-    let action = Box::pin(reconcile(sandbox, &state.context)).await?;
+    let action = counted(&state.context, Box::pin(reconcile(sandbox, &state.context))).await?;
     state.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     Ok(action)
+}
+
+/// Counts a pass, and how long it takes.
+async fn counted(
+    context: &Context,
+    pass: impl Future<Output = Result<Action, ReconcileError>>,
+) -> Result<Action, ReconcileError> {
+    let since = Instant::now();
+    context.metrics.passing.inc();
+    let result = pass.await;
+    context.metrics.passing.dec();
+    context.metrics.passed(result.is_ok(), since.elapsed().as_secs_f64());
+    result
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
@@ -95,13 +162,13 @@ fn failed(sandbox: Arc<DeserializeGuard<Sandbox>>, error: &ReconcileError, state
         *count
     };
     let metadata = sandbox.meta();
-    tracing::warn!(
-        namespace = metadata.namespace,
-        sandbox = metadata.name,
-        attempt,
-        error = chain(error),
-        "a sandbox was not reconciled; it is tried again"
-    );
+    let (namespace, sandbox, error, usual) =
+        (&metadata.namespace, &metadata.name, chain(error), error.is_conflict() && attempt == 1);
+    if usual {
+        tracing::debug!(namespace, sandbox, error, "a sandbox was changed meanwhile; it is looked at again");
+    } else {
+        tracing::warn!(namespace, sandbox, attempt, error, "a sandbox was not reconciled; it is tried again");
+    }
     Action::requeue(pause(attempt, rand::rng().random_range(0.5..1.0)))
 }
 
@@ -114,12 +181,6 @@ fn pause(attempt: u32, part: f64) -> Duration {
     let (first, longest) = BACKOFF;
     let doubled = first.saturating_mul(1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(longest).mul_f64(part)
-}
-
-/// An error with all that is behind it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -42,6 +42,15 @@ const FILES: &[Generated] = &[
         render: || render_manifest("What the operator may do.", &berth_operator::rules::operator()),
     },
     Generated {
+        path: "deploy/operator/election.yaml",
+        render: || {
+            render_manifest(
+                "What the operator may do in its own namespace.",
+                &berth_operator::rules::election(),
+            )
+        },
+    },
+    Generated {
         path: "deploy/server/role.yaml",
         render: || render_manifest("What the server may do.", &berth_controller::cluster::rules::server()),
     },

@@ -20,7 +20,7 @@ use k8s_openapi::{
 };
 
 use super::{hash, shared};
-use crate::platform::{Destination, Network};
+use crate::platform::{Destination, Network, Resolver, ResolverPeer};
 
 /// What is not public in IPv4: by RFC 6890, and the one metadata address (Azure's) that lies among public ones.
 const NOT_PUBLIC: [&str; 12] = [
@@ -67,14 +67,24 @@ pub(crate) fn build_default_deny(namespace: &str) -> NetworkPolicy {
     }
 }
 
-/// The policy with the platform's rules, and their hash, by which pods choose it.
-pub(crate) fn build_rule_set(namespace: &str, network: &Network) -> (NetworkPolicy, String) {
-    let rules = NetworkPolicySpec {
+/// The rules of all sandboxes.
+fn rules(network: &Network) -> NetworkPolicySpec {
+    NetworkPolicySpec {
         policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
         ingress: Some(vec![control(network)]),
         egress: Some(egress(network)),
         pod_selector: None,
-    };
+    }
+}
+
+/// The hash of the platform's rules.
+pub(crate) fn rule_set_hash(network: &Network) -> String {
+    hash(&rules(network))
+}
+
+/// The policy with the platform's rules, and their hash, by which pods choose it.
+pub(crate) fn build_rule_set(namespace: &str, network: &Network) -> (NetworkPolicy, String) {
+    let rules = rules(network);
     let hash = hash(&rules);
     let label = BTreeMap::from([(names::RULE_SET.to_owned(), hash.clone())]);
     let mut metadata = shared(namespace, &names::rule_set(&hash));
@@ -97,11 +107,7 @@ fn any_sandbox() -> LabelSelector {
 
 /// The server and the operator reach the door and the admin listener; nobody else reaches anything.
 fn control(network: &Network) -> NetworkPolicyIngressRule {
-    let pods = NetworkPolicyPeer {
-        namespace_selector: Some(labelled("kubernetes.io/metadata.name", &network.control_namespace)),
-        pod_selector: Some(labelled("app.kubernetes.io/part-of", "berth")),
-        ip_block: None,
-    };
+    let pods = pods(&network.control_namespace, "app.kubernetes.io/part-of", "berth");
     let addresses = network.control_addresses.iter().map(|addresses| block(*addresses, Vec::new()));
     NetworkPolicyIngressRule {
         from: Some(std::iter::once(pods).chain(addresses).collect()),
@@ -115,22 +121,39 @@ fn egress(network: &Network) -> Vec<NetworkPolicyEgressRule> {
         block(net("2000::/3"), NOT_PUBLIC_6.map(str::to_owned).to_vec()),
     ];
     let allowed = network.allowed.iter().filter(|to| !is_metadata(to.addresses));
-    let mut rules = vec![resolvers(network), NetworkPolicyEgressRule { to: Some(public), ports: None }];
+    let mut rules = resolvers(network);
+    rules.push(NetworkPolicyEgressRule { to: Some(public), ports: None });
     rules.extend(allowed.map(destination));
     rules
 }
 
-fn resolvers(network: &Network) -> NetworkPolicyEgressRule {
-    let cluster = NetworkPolicyPeer {
-        namespace_selector: Some(labelled("kubernetes.io/metadata.name", "kube-system")),
-        pod_selector: Some(labelled("k8s-app", "kube-dns")),
-        ip_block: None,
+/// One rule for each port: the cluster's own listen on 53.
+fn resolvers(network: &Network) -> Vec<NetworkPolicyEgressRule> {
+    let cluster = pods("kube-system", "k8s-app", "kube-dns");
+    let mut by_port = vec![(53, vec![cluster])];
+    for Resolver { peer, port } in &network.resolvers {
+        let peer = match peer {
+            ResolverPeer::Addresses(addresses) if is_metadata(*addresses) => continue,
+            ResolverPeer::Addresses(addresses) => block(*addresses, metadata_in(*addresses)),
+            ResolverPeer::Pods { namespace, key, value } => pods(namespace, key, value),
+        };
+        match by_port.iter_mut().find(|(of, _)| of == port) {
+            Some((_, peers)) => peers.push(peer),
+            None => by_port.push((*port, vec![peer])),
+        }
+    }
+    let rule = |(number, peers): (u16, Vec<NetworkPolicyPeer>)| NetworkPolicyEgressRule {
+        to: Some(peers),
+        ports: Some(["UDP", "TCP"].map(|protocol| port(protocol, i32::from(number))).to_vec()),
     };
-    let more = network.resolvers.iter().filter(|addresses| !is_metadata(**addresses));
-    let more = more.map(|addresses| block(*addresses, metadata_in(*addresses)));
-    NetworkPolicyEgressRule {
-        to: Some(std::iter::once(cluster).chain(more).collect()),
-        ports: Some(vec![port("UDP", 53), port("TCP", 53)]),
+    by_port.into_iter().map(rule).collect()
+}
+
+fn pods(namespace: &str, key: &str, value: &str) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        namespace_selector: Some(labelled("kubernetes.io/metadata.name", namespace)),
+        pod_selector: Some(labelled(key, value)),
+        ip_block: None,
     }
 }
 
@@ -220,7 +243,7 @@ mod tests {
         let allowed = everything.map(|text| text.parse().unwrap()).to_vec();
         let network = Network {
             allowed,
-            resolvers: vec![net("169.254.0.0/16"), net("169.254.170.2/32")],
+            resolvers: ["169.254.0.0/16", "169.254.170.2/32"].map(|text| text.parse().unwrap()).to_vec(),
             ..Network::default()
         };
         assert!(
@@ -237,6 +260,24 @@ mod tests {
             let whole = net(&block.cidr);
             assert!(block.except.iter().flatten().all(|out| whole.contains(&net(out)) && whole != net(out)));
         }
+    }
+
+    #[test]
+    fn each_resolver_is_open_at_its_own_port_and_no_other() {
+        let given = ["169.254.20.10/32", "10.0.0.10/32:5353", "dns/app=coredns:5353"];
+        let resolvers = given.map(|text| text.parse().unwrap()).to_vec();
+        let rules = super::resolvers(&Network { resolvers, ..Network::default() });
+        let ports = |rule: &NetworkPolicyEgressRule| {
+            let ports = rule.ports.iter().flatten();
+            ports.map(|port| (port.protocol.clone().unwrap(), port.port.clone().unwrap())).collect::<Vec<_>>()
+        };
+        let both =
+            |number| ["UDP", "TCP"].map(|protocol| (protocol.to_owned(), IntOrString::Int(number))).to_vec();
+        assert_eq!(rules.iter().map(ports).collect::<Vec<_>>(), [both(53), both(5353)]);
+        let peers = |rule: usize| rules[rule].to.as_ref().unwrap();
+        assert_eq!(peers(0)[1].ip_block.as_ref().unwrap().cidr, "169.254.20.10/32");
+        assert_eq!(peers(1)[0].ip_block.as_ref().unwrap().cidr, "10.0.0.10/32");
+        assert_eq!(peers(1)[1], pods("dns", "app", "coredns"));
     }
 
     #[test]

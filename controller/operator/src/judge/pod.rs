@@ -4,6 +4,7 @@ use berth_api::{Reason, layout};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,
 };
+use k8s_openapi::jiff::Timestamp;
 
 /// Why a pod does not come up by itself, or why it is no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +35,21 @@ pub(super) fn is_running(pod: &Pod) -> bool {
     statuses(pod).count() >= 2 && running.all(|running| running)
 }
 
+/// Since when a container runs; nothing where it does not.
+pub(crate) fn running_since(pod: &Pod, name: &str) -> Option<Timestamp> {
+    let running = statuses(pod).find(|status| status.name == name)?.state.as_ref()?.running.as_ref()?;
+    // The time is not told at once.
+    Some(running.started_at.as_ref().map_or(Timestamp::MAX, |time| time.0))
+}
+
+/// Whether a container is started again only after a while, or cannot be.
+pub(crate) fn is_waiting(pod: &Pod, name: &str) -> bool {
+    let status = statuses(pod).find(|status| status.name == name);
+    status.is_some_and(|status| status.state.as_ref().is_some_and(|state| state.waiting.is_some()))
+}
+
 /// Whether the door lets requests pass.
-pub(super) fn is_sidecar_ready(pod: &Pod) -> bool {
+pub(crate) fn is_sidecar_ready(pod: &Pod) -> bool {
     statuses(pod).any(|status| status.name == layout::SIDECAR && status.ready)
 }
 
@@ -104,9 +118,20 @@ fn crash_loop(status: &ContainerStatus) -> Trouble {
     }
 }
 
+/// The sidecar's exit code where it cannot listen: nothing else in the pod has a reason to take its ports.
+const CANNOT_LISTEN: i32 = 69;
+
 /// On version 1 of control groups the kubelet says `OOMKilled` of a clean exit too, once something was killed in the
 /// container (measured on Kubernetes 1.36): only one by a signal counts.
 fn ends(status: &ContainerStatus, ended: &ContainerStateTerminated) -> Trouble {
+    if status.name == layout::SIDECAR && ended.exit_code == CANNOT_LISTEN {
+        let message = format!(
+            "Something else in the pod listens on port {} or {}, which are the door's: delete the pod to have it made anew",
+            layout::DOOR_PORT,
+            layout::ADMIN_PORT
+        );
+        return Trouble { reason: Reason::PortTaken, message };
+    }
     let for_memory = ended.reason.as_deref() == Some("OOMKilled") && ended.exit_code != 0;
     let reason = if for_memory { Reason::OOMKilled } else { Reason::OpencodeCrashLoop };
     let words = ended.message.as_deref().map(short).unwrap_or_default();

@@ -167,3 +167,40 @@ fn a_pod_of_an_earlier_manifest_is_told() {
     assert_eq!(told(&findings, ConditionType::UpToDate), ("False", Reason::SpecChanged));
     assert_eq!(told(&findings, ConditionType::Ready), ("True", Reason::Available));
 }
+
+#[test]
+fn a_port_that_was_taken_from_the_door_is_told() {
+    let mut pod = pod_with(json!({ "waiting": { "reason": "CrashLoopBackOff" } }), running(), false);
+    let statuses = pod.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap();
+    statuses[0].last_state = serde_json::from_value(json!({ "terminated": { "exitCode": 69 } })).unwrap();
+    assert_eq!(told(&judge(&seen(Some(&pod))), ConditionType::Ready), ("False", Reason::PortTaken));
+    let agent = pod_with(running(), json!({ "terminated": { "exitCode": 69 } }), false);
+    assert_eq!(told(&judge(&seen(Some(&agent))), ConditionType::Ready), ("False", Reason::OpencodeCrashLoop));
+}
+
+#[test]
+fn the_doors_word_is_told_where_the_pod_tells_nothing() {
+    let pod = pod_with(running(), running(), false);
+    let door = Trouble { reason: Reason::OpencodeCrashLoop, message: "it ends".to_owned() };
+    let findings = judge(&Seen { door: Some(&door), ..seen(Some(&pod)) });
+    for kind in [ConditionType::Ready, ConditionType::PodReady, ConditionType::OpencodeReady] {
+        assert_eq!(told(&findings, kind), ("False", Reason::OpencodeCrashLoop));
+    }
+}
+
+#[test]
+fn what_is_known_of_the_manifest_stays_while_the_sandbox_is_deleted() {
+    let pod = pod_with(running(), running(), true);
+    let last = PodReference { name: "one-sandbox".to_owned(), uid: "pod-0".to_owned(), ip: None };
+    let before = SandboxStatus { pod: Some(last), ..SandboxStatus::default() };
+    let seen = Seen { before: Some(&before), ephemeral: true, wanted: Some("other"), ..seen(Some(&pod)) };
+    let now = Time(Timestamp::from_second(1).unwrap());
+    let findings = judge(&seen);
+    let before = SandboxStatus { conditions: follow(&[], &findings, None, &now), ..before.clone() };
+    let after = judge(&Seen { pod: Some(&pod), deleting: true, before: Some(&before), ..Seen::default() });
+    for kind in [ConditionType::Accepted, ConditionType::WorkspaceIntact, ConditionType::UpToDate] {
+        assert_eq!(told(&after, kind), told(&findings, kind));
+    }
+    assert_eq!(told(&after, ConditionType::WorkspaceIntact), ("False", Reason::WorkspaceLost));
+    assert_eq!(told(&after, ConditionType::Ready), ("False", Reason::Deleting));
+}
