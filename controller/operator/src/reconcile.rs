@@ -24,11 +24,12 @@ use crate::{
     build::build,
     decide::is_owned,
     door, ending,
-    error::{ReconcileError, cannot},
+    error::{ReconcileError, cannot, chain},
     judge::{self, Blocked, Seen, judge, reference},
     metrics::Metrics,
     platform::Platform,
     prepare::{PreparedWorkspace, prepare},
+    refusal,
 };
 
 /// How often a sandbox is looked at that nothing happens to, in seconds; up to a fifth is added.
@@ -158,8 +159,13 @@ async fn tell(
     if let Some((ready, event)) = transition(sandbox.status.as_ref(), &findings) {
         context.metrics.turned(ready.status(), ready.reason);
         // The status says the same; a pass that is made again would not tell it again.
-        if let Err(error) = context.recorder.publish(&event, &sandbox.object_ref(&())).await {
-            tracing::warn!(namespace, sandbox = sandbox.name_any(), error = %error, "an event was not written");
+        match context.recorder.publish(&event, &sandbox.object_ref(&())).await {
+            Err(kube::Error::Api(status)) if refusal::is_of_an_ending_namespace(&status) => {}
+            Err(error) => {
+                let (sandbox, error) = (sandbox.name_any(), chain(&error));
+                tracing::warn!(namespace, sandbox, error, "an event was not written");
+            }
+            Ok(()) => {}
         }
     }
     Ok(())

@@ -8,6 +8,10 @@ use crate::judge::Blocked;
 /// Whether the cluster refused an object for what it is, so that asking again changes nothing by itself; `None` for
 /// everything that may pass, such as a conflict or an apiserver that is busy.
 pub(crate) fn blocked(status: &Status) -> Option<Blocked> {
+    if is_of_an_ending_namespace(status) {
+        let message = "The namespace is being deleted".to_owned();
+        return Some(Blocked { reason: Reason::Deleting, message });
+    }
     let quota = status.message.contains("exceeded quota") || status.message.contains("failed quota");
     let reason = match status.code {
         403 if quota => Reason::QuotaExceeded,
@@ -15,6 +19,12 @@ pub(crate) fn blocked(status: &Status) -> Option<Blocked> {
         _ => return None,
     };
     Some(Blocked { reason, message: status.message.clone() })
+}
+
+/// Whether nothing new is taken since the namespace goes away.
+pub(crate) fn is_of_an_ending_namespace(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 #[cfg(test)]
@@ -47,5 +57,16 @@ mod tests {
         ] {
             assert_eq!(blocked(&status(code, message)).map(|blocked| blocked.reason), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn a_namespace_that_goes_away_is_no_fault_of_the_manifest() {
+        let refused: Status = serde_json::from_value(serde_json::json!({
+            "status": "Failure", "code": 403, "reason": "Forbidden",
+            "message": "pods \"a\" is forbidden: unable to create new content in namespace b because it is being terminated",
+            "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "", "field": "metadata.namespace" }] },
+        }))
+        .unwrap();
+        assert_eq!(blocked(&refused).map(|blocked| blocked.reason), Some(Reason::Deleting));
     }
 }
