@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use berth_client::ClientError;
-pub use berth_program::chain;
+pub use berth_wire::problem::error_chain;
 use berth_wire::{
     problem::{Problem, ProblemType},
     turn::{TurnErrorReason, TurnOutcome, TurnState, TurnStopReason},
@@ -283,6 +283,6 @@ mod tests {
     fn a_chain_says_each_thing_once() {
         let source = io::Error::other("disk on fire");
         let error = CliError::Read { path: PathBuf::from("/x"), source };
-        assert_eq!(chain(&error), "/x cannot be read: disk on fire");
+        assert_eq!(error_chain(&error), "/x cannot be read: disk on fire");
     }
 }

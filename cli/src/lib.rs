@@ -44,7 +44,7 @@ pub mod turn;
 pub mod up;
 
 use config::{Config, Environment, Streams};
-use error::{CliError, Exit, chain};
+use error::{CliError, Exit, error_chain};
 
 /// How long what was left running at the end may take to be dropped.
 const LEAVE_LIMIT: Duration = Duration::from_millis(500);
@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Failed.into(),
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
-            let mut text = format!("error: {}\n", chain(&error));
+            let mut text = format!("error: {}\n", error_chain(&error));
             if let Some(hint) = error.hint() {
                 text.extend(["  → ", hint, "\n"]);
             }

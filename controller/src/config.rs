@@ -143,6 +143,8 @@ mod tests {
     use clap::Parser;
     use secrecy::ExposeSecret;
 
+    use berth_wire::problem::error_chain;
+
     use super::*;
     use crate::args::{Args, Command};
 
@@ -193,10 +195,9 @@ mod tests {
             let error = serve(folder.path(), more).unwrap_err();
             assert_eq!(error.code(), 78);
             assert!(
-                berth_program::chain(&error).contains(expected)
-                    && !berth_program::chain(&error).contains("secret"),
+                error_chain(&error).contains(expected) && !error_chain(&error).contains("secret"),
                 "{}",
-                berth_program::chain(&error)
+                error_chain(&error)
             );
         };
         let write = |name: &'static str, text: &'static str| {

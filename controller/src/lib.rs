@@ -7,8 +7,9 @@
 use std::{io, io::Write, process::ExitCode, sync::Arc, time::Duration};
 
 use berth_operator::{Operator, metrics::Metrics, pulse::Pulse};
-use berth_program::{chain, start_log};
+use berth_program::start_log;
 use berth_server::{SandboxDirectory, Server};
+use berth_wire::problem::error_chain;
 use clap::Parser;
 use tokio::{
     net::TcpListener,
@@ -46,7 +47,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
-            let _ = writeln!(io::stderr(), "berth-controller: {}", chain(&error));
+            let _ = writeln!(io::stderr(), "berth-controller: {}", error_chain(&error));
             error.code().into()
         }
     }

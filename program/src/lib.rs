@@ -1,7 +1,7 @@
-//! What the programs of pod and control plane have in common: the log on standard error, what is said of a wrong command
-//! line, and errors in one line. Nothing about what they do. Writes to the standard streams.
+//! What the programs of pod and control plane have in common: the log on standard error, and what is said of a wrong
+//! command line. Nothing about what they do. Writes to the standard streams.
 
-use std::{error::Error, io, iter::successors, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use clap::ValueEnum;
 use tracing_subscriber::{
@@ -44,36 +44,9 @@ pub fn not_parsed(error: &clap::Error, wrong: u8) -> ExitCode {
     if error.use_stderr() { wrong.into() } else { ExitCode::SUCCESS }
 }
 
-/// The error with its causes, in one line.
-pub fn chain(error: &dyn Error) -> String {
-    let causes = successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Debug)]
-    struct Outer(io::Error);
-
-    impl std::fmt::Display for Outer {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("outer")
-        }
-    }
-
-    impl Error for Outer {
-        fn source(&self) -> Option<&(dyn Error + 'static)> {
-            Some(&self.0)
-        }
-    }
-
-    #[test]
-    fn an_error_is_told_with_its_causes() {
-        assert_eq!(chain(&io::Error::other("alone")), "alone");
-        assert_eq!(chain(&Outer(io::Error::other("inner"))), "outer: inner");
-    }
 
     #[test]
     fn a_level_that_is_none_is_refused() {

@@ -1,4 +1,6 @@
-//! problem+json (RFC 9457) with stable types.
+//! problem+json (RFC 9457) with stable types, and errors in one line.
+
+use std::{error::Error, iter::successors};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -241,9 +243,38 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// An error with its causes in one line, as details of problems and the log have it.
+pub fn error_chain(error: &dyn Error) -> String {
+    let causes = successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Problem, ProblemType};
+    use std::{error::Error, io};
+
+    use super::{Problem, ProblemType, error_chain};
+
+    #[derive(Debug)]
+    struct Outer(io::Error);
+
+    impl std::fmt::Display for Outer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("outer")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        assert_eq!(error_chain(&io::Error::other("alone")), "alone");
+        assert_eq!(error_chain(&Outer(io::Error::other("inner"))), "outer: inner");
+    }
 
     #[test]
     fn every_type_round_trips() {

@@ -8,7 +8,7 @@ use super::commands::{Command, Typed, understand};
 use crate::{
     config::{AnswerPolicy, ChatConfig, Target},
     connect,
-    error::{CliError, Exit, chain},
+    error::{CliError, Exit, error_chain},
     input::{Input, Line},
     interrupts::Interrupts,
     output::Output,
@@ -116,7 +116,7 @@ impl Chat {
                 Ok(Some(end))
             }
             Err(error @ (CliError::Client(_) | CliError::CancelTimeout { .. })) if self.person => {
-                let shown = self.conversation.output.note(Tone::Bad, &chain(&error));
+                let shown = self.conversation.output.note(Tone::Bad, &error_chain(&error));
                 shown.map_err(CliError::Output)?;
                 Ok(None)
             }
@@ -129,7 +129,7 @@ impl Chat {
         let note = match self.conversation.client.cancel(id, CancelRequest::all()).await {
             Ok(answer) if answer.turns.is_empty() => "nothing runs".to_owned(),
             Ok(answer) => format!("cancelled: {} turn(s)", answer.turns.len()),
-            Err(error) => chain(&error),
+            Err(error) => error_chain(&error),
         };
         self.note(&note)
     }

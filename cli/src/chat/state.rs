@@ -22,7 +22,7 @@ use super::{
     markdown::Markdown,
     transcript::{Transcript, note, past_lines, prompt_text},
 };
-use crate::{config::AnswerPolicy, error::chain, render::Tone, text::clean_line};
+use crate::{config::AnswerPolicy, error::error_chain, render::Tone, text::clean_line};
 
 mod asking;
 mod done;
@@ -243,7 +243,7 @@ impl Chat {
     }
 
     fn fail(&mut self, error: &ClientError) {
-        self.say(Tone::Bad, &chain(error));
+        self.say(Tone::Bad, &error_chain(error));
     }
 
     /// Lines of the program's own, behind what is final of the conversation.

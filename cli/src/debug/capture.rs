@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{note, replay::read};
 use crate::{
-    error::{CliError, Exit, chain},
+    error::{CliError, Exit, error_chain},
     interrupts::Interrupts,
     state::read_token,
 };
@@ -142,7 +142,7 @@ async fn take(stream: &mut EventStream, recorded: &mut Recorded) {
                 size += frame.data.len();
                 recorded.frames.push(frame);
             }
-            Err(error) => recorded.broken = Some(chain(&error)),
+            Err(error) => recorded.broken = Some(error_chain(&error)),
         }
         if size > RECORDING_LIMIT {
             recorded.broken = Some(format!("more than {RECORDING_LIMIT} bytes, which is the bound"));
@@ -160,7 +160,7 @@ fn frames_of(path: &Path) -> Result<Recorded, CliError> {
         match frame {
             Ok(frame) => recorded.frames.push(frame),
             Err(error) => {
-                recorded.broken = Some(chain(&error));
+                recorded.broken = Some(error_chain(&error));
                 break;
             }
         }

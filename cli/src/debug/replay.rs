@@ -19,7 +19,7 @@ use berth_testkit::{
 use serde_json::{Value, json};
 
 use super::note;
-use crate::error::{CliError, Exit, chain};
+use crate::error::{CliError, Exit, error_chain};
 
 /// Longest recording that is read, in bytes.
 const RECORDING_LIMIT: u64 = 1024 * 1024 * 1024;
@@ -118,7 +118,7 @@ fn kind_and_payload(told: &Told) -> (String, Value) {
 /// Says what a recording came to; true when that is good.
 fn judge(file: &str, replay: &Replay, manifest: Option<&Manifest>) -> bool {
     for Unreadable { frame, why } in &replay.unreadable {
-        note(&format!("{file}: frame {frame}: {}", chain(why)));
+        note(&format!("{file}: frame {frame}: {}", error_chain(why)));
     }
     let mut violations = 0;
     for session in &replay.sessions {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
 use super::{DoctorConfig, check::Check};
-use crate::{args::PROVIDER_VARIABLES, error::chain, up::binary::OPENCODE_VERSION};
+use crate::{args::PROVIDER_VARIABLES, error::error_chain, up::binary::OPENCODE_VERSION};
 
 /// `opencode --version` takes half a second, on a busy machine a few.
 const VERSION_LIMIT: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ async fn found(config: &DoctorConfig) -> Check {
     );
     let program = match config.opencode.find() {
         Ok(program) => program,
-        Err(error) => return Check::bad(NAME, "not found", chain(&error)),
+        Err(error) => return Check::bad(NAME, "not found", error_chain(&error)),
     };
     let place = program.display();
     let version = match version(&program).await {

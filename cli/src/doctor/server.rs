@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::{DoctorConfig, check::Check};
 use crate::{
     connect,
-    error::{CliError, chain},
+    error::{CliError, error_chain},
     state::{Holder, ServerNote},
 };
 
@@ -27,9 +27,9 @@ pub(super) fn up(config: &DoctorConfig) -> Option<ServerNote> {
 
 /// Its sandboxes.
 pub(super) async fn sandboxes(config: &DoctorConfig) -> Result<Vec<Sandbox>, String> {
-    let client = connect::client(&config.server).map_err(|error| chain(&error))?;
+    let client = connect::client(&config.server).map_err(|error| error_chain(&error))?;
     match timeout(LIMIT, client.list_sandboxes()).await {
-        Ok(sandboxes) => sandboxes.map_err(|error| chain(&error)),
+        Ok(sandboxes) => sandboxes.map_err(|error| error_chain(&error)),
         Err(_) => Err(format!("{} does not answer within {} s", client.base_url(), LIMIT.as_secs())),
     }
 }
@@ -45,7 +45,7 @@ pub(super) async fn checks(config: &DoctorConfig, up: Option<&ServerNote>) -> Ve
             return vec![Check::note(NAME, found, "`berth up`, or --server and --token-file")];
         }
         Err(error) => {
-            return vec![Check::bad(NAME, chain(&error), "see `berth status`, or `berth up` again")];
+            return vec![Check::bad(NAME, error_chain(&error), "see `berth status`, or `berth up` again")];
         }
         Ok(_) => {}
     }

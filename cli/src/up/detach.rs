@@ -16,7 +16,7 @@ use tokio::time::{Instant, interval};
 use super::{Hint, READY_LIMIT, Screen, UpError};
 use crate::{
     connect::{self, ServerChoice},
-    error::{CliError, Exit, chain},
+    error::{CliError, Exit, error_chain},
     interrupts::Interrupts,
     output::{Output, Shape},
     process::Process,
@@ -124,7 +124,7 @@ impl Background {
         let mut look = interval(LOOK);
         loop {
             look.tick().await;
-            let ended = self.child.try_wait().map_err(|source| self.failed(&chain(&source)))?;
+            let ended = self.child.try_wait().map_err(|source| self.failed(&error_chain(&source)))?;
             if let Some(status) = ended {
                 return Err(self.failed(&how(status)).into());
             }

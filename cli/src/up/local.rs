@@ -396,7 +396,7 @@ fn premature(part: &'static str, ended: Joined) -> UpError {
 async fn drain(part: &'static str, tasks: &mut JoinSet<Result<(), UpError>>) {
     while let Some(ended) = tasks.join_next().await {
         if !matches!(ended, Ok(Ok(()))) {
-            let error = crate::error::chain(&premature(part, ended));
+            let error = crate::error::error_chain(&premature(part, ended));
             tracing::error!(error, part, "a part of local mode ended badly");
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_api::{Reason, Sandbox, layout, names};
 use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
-use berth_wire::{api::SandboxPhase, door::DoorState};
+use berth_wire::{api::SandboxPhase, door::DoorState, problem::error_chain};
 use k8s_openapi::{
     api::core::v1::{Pod, Secret},
     jiff::Timestamp,
@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use secrecy::SecretString;
 
 use crate::{
-    error::{ReconcileError, cannot, chain},
+    error::{ReconcileError, cannot},
     judge::{self, Trouble},
 };
 
@@ -68,7 +68,7 @@ pub(crate) async fn look(client: &Client, sandbox: &Sandbox, namespace: &str, po
             tracing::warn!(
                 namespace,
                 sandbox = sandbox.name_any(),
-                error = chain(&error),
+                error = error_chain(&error),
                 "the door cannot be asked"
             );
             None

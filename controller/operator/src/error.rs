@@ -32,9 +32,3 @@ impl ReconcileError {
         }
     }
 }
-
-/// An error with all that is behind it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}

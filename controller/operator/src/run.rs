@@ -7,6 +7,7 @@ use std::{
 };
 
 use berth_api::{Sandbox, names};
+use berth_wire::problem::error_chain;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     build::network,
     election::{Candidate, LeadershipLost},
-    error::{ReconcileError, chain},
+    error::ReconcileError,
     metrics::Metrics,
     platform::Platform,
     pulse::Pulse,
@@ -112,7 +113,10 @@ async fn reconcile_all(client: Client, platform: Platform, metrics: Metrics, shu
                 // What a pass came to was logged where it failed; an object may be gone before its pass begins.
                 Ok(_) | Err(Error::ReconcilerFailed(..) | Error::ObjectNotFound(_)) => {}
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "the cluster cannot be watched; it is tried again");
+                    tracing::warn!(
+                        error = error_chain(&error),
+                        "the cluster cannot be watched; it is tried again"
+                    );
                 }
             }
             std::future::ready(())
@@ -163,7 +167,7 @@ fn failed(sandbox: Arc<DeserializeGuard<Sandbox>>, error: &ReconcileError, state
     };
     let metadata = sandbox.meta();
     let (namespace, sandbox, error, usual) =
-        (&metadata.namespace, &metadata.name, chain(error), error.is_conflict() && attempt == 1);
+        (&metadata.namespace, &metadata.name, error_chain(error), error.is_conflict() && attempt == 1);
     if usual {
         tracing::debug!(namespace, sandbox, error, "a sandbox was changed meanwhile; it is looked at again");
     } else {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use berth_api::{Sandbox, names};
+use berth_wire::problem::error_chain;
 use k8s_openapi::api::{core::v1::Pod, networking::v1::NetworkPolicy};
 use kube::{
     Api, Client, ResourceExt,
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    error::{ReconcileError, cannot, chain},
+    error::{ReconcileError, cannot},
     metrics::Metrics,
 };
 
@@ -35,7 +36,10 @@ pub(crate) async fn run(client: Client, current: String, metrics: Metrics, shutd
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while shutdown.run_until_cancelled(tick.tick()).await.is_some() {
         if let Err(error) = sweep.look(QUIET).await {
-            tracing::warn!(error = chain(&error), "network rules that nobody uses cannot be looked for");
+            tracing::warn!(
+                error = error_chain(&error),
+                "network rules that nobody uses cannot be looked for"
+            );
         }
     }
 }

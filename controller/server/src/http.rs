@@ -32,7 +32,7 @@ mod sessions;
 mod tests;
 pub(crate) mod trace;
 
-pub(crate) use problem::error_chain;
+pub(crate) use berth_wire::problem::error_chain;
 use problem::{ApiError, BodyLimit};
 
 type State = Arc<App>;

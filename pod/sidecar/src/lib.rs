@@ -7,8 +7,9 @@
 use std::{io, io::Write, process::ExitCode};
 
 use berth_door::{DoorConfig, Metrics, Secrets};
-use berth_program::{chain, start_log};
+use berth_program::start_log;
 use berth_serve::{Password, ServeLink};
+use berth_wire::problem::error_chain;
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -41,7 +42,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // When standard error is gone too, the exit code still tells.
-            let _ = writeln!(io::stderr(), "berth-sidecar: {}", chain(&error));
+            let _ = writeln!(io::stderr(), "berth-sidecar: {}", error_chain(&error));
             error.code().into()
         }
     }

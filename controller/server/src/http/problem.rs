@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use berth_opencode::ClientError;
-use berth_wire::problem::{PROBLEM_JSON, Problem, ProblemType};
+use berth_wire::problem::{PROBLEM_JSON, Problem, ProblemType, error_chain};
 use serde::de::DeserializeOwned;
 
 use crate::{app::AppError, store::StoreError};
@@ -110,18 +110,6 @@ impl From<AppError> for ApiError {
             }
         }
     }
-}
-
-/// An error and its sources in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
-    }
-    text
 }
 
 impl IntoResponse for ApiError {

@@ -80,7 +80,7 @@ impl Failure {
 
     /// It and its causes, in words.
     pub(crate) fn chain(&self) -> String {
-        berth_program::chain(self)
+        berth_wire::problem::error_chain(self)
     }
 
     /// For Kubernetes.
