@@ -16,6 +16,7 @@ mod requests;
 pub(crate) mod rig;
 pub(crate) mod stand_in;
 pub(crate) mod statistics;
+pub(crate) mod timed;
 mod transfer;
 mod turns;
 

@@ -1,14 +1,13 @@
 //! A client of opencode, directly or through the door: the same code for both. IO.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, ensure};
 use berth_wire::sse::SseReader;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
+
+use super::timed::{self, Seen, Turn};
 
 /// Longest wait for an event of a turn.
 const EVENT_BOUND: Duration = Duration::from_mins(1);
@@ -22,17 +21,6 @@ pub(crate) struct Way {
     address: SocketAddr,
     password: String,
     client: reqwest::Client,
-}
-
-/// What a turn took.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn {
-    /// From the prompt to its first delta, in milliseconds.
-    pub(crate) first_delta: f64,
-    /// From the prompt to the end, in milliseconds.
-    pub(crate) whole: f64,
-    /// Deltas that were seen.
-    pub(crate) deltas: usize,
 }
 
 impl Way {
@@ -89,11 +77,8 @@ impl Way {
     ) -> anyhow::Result<Turn> {
         let body = json!({ "parts": [{ "type": "text", "text": prompt }] });
         let request = self.post(&format!("/session/{session}/prompt_async"), &body).timeout(EVENT_BOUND);
-        let begun = Instant::now();
-        let sent = async { request.send().await?.error_for_status().map_err(anyhow::Error::from) };
-        let (sent, turn) = tokio::join!(sent, watch(events, session, begun));
-        sent.context("the prompt was refused")?;
-        turn
+        let sent = async { Ok(request.send().await?.error_for_status().map(drop)?) };
+        timed::turn(sent, async || seen(&next(events).await?, session)).await
     }
 }
 
@@ -103,22 +88,17 @@ pub(crate) async fn next(events: &mut SseReader) -> anyhow::Result<String> {
     Ok(event.context("the stream ended")??.data)
 }
 
-async fn watch(events: &mut SseReader, session: &str, begun: Instant) -> anyhow::Result<Turn> {
-    let elapsed = || begun.elapsed().as_secs_f64() * 1e3;
-    let (mut first_delta, mut deltas) = (None, 0);
-    loop {
-        let data = next(events).await?;
-        if !data.contains(session) {
-            continue;
-        }
-        if data.contains(r#""type":"message.part.delta""#) {
-            first_delta.get_or_insert_with(elapsed);
-            deltas += 1;
-        } else if data.contains(r#""type":"session.idle""#) {
-            let first_delta = first_delta.context("the turn ended without a delta")?;
-            return Ok(Turn { first_delta, whole: elapsed(), deltas });
-        } else {
-            ensure!(!data.contains(r#""type":"session.error""#), "the turn failed: {data}");
-        }
+/// What an event's data says of the session's turn; an error when that failed.
+fn seen(data: &str, session: &str) -> anyhow::Result<Seen> {
+    if !data.contains(session) {
+        return Ok(Seen::Other);
     }
+    ensure!(!data.contains(r#""type":"session.error""#), "the turn failed: {data}");
+    Ok(if data.contains(r#""type":"message.part.delta""#) {
+        Seen::Delta
+    } else if data.contains(r#""type":"session.idle""#) {
+        Seen::End
+    } else {
+        Seen::Other
+    })
 }

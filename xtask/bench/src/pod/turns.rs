@@ -7,12 +7,13 @@ use tokio::time::sleep;
 
 use super::{
     Figure, Programs,
-    client::{Turn, Way},
+    client::Way,
     figure::Relation,
     process::{cpu, memory},
     rig::Pod,
     runtime,
     statistics::{Pairs, largest},
+    timed::Turn,
 };
 
 /// Counted pairs.

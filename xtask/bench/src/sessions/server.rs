@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 
 use super::Programs;
 use crate::pod::{
-    client::Turn,
     process::{Program, cpu, flags, memory},
     rig::{free_addresses, within},
+    timed::{self, Seen, Turn},
 };
 
 /// What callers send.
@@ -147,10 +147,7 @@ impl Api {
         session: &str,
         prompt: &str,
     ) -> anyhow::Result<Turn> {
-        let begun = Instant::now();
-        let (sent, turn) = tokio::join!(self.prompt(session, prompt), watch(events, begun));
-        sent.context("the prompt was refused")?;
-        turn
+        timed::turn(self.prompt(session, prompt), async || seen(&next(events).await?)).await
     }
 }
 
@@ -172,17 +169,11 @@ pub(crate) fn is_end(event: &SseEvent) -> anyhow::Result<bool> {
     Ok(ended)
 }
 
-async fn watch(events: &mut SseReader, begun: Instant) -> anyhow::Result<Turn> {
-    let elapsed = || begun.elapsed().as_secs_f64() * 1e3;
-    let (mut first_delta, mut deltas) = (None, 0);
-    loop {
-        let event = next(events).await?;
-        if is_delta(&event) {
-            first_delta.get_or_insert_with(elapsed);
-            deltas += 1;
-        } else if is_end(&event)? {
-            let first_delta = first_delta.context("the turn ended without a delta")?;
-            return Ok(Turn { first_delta, whole: elapsed(), deltas });
-        }
-    }
+fn seen(event: &SseEvent) -> anyhow::Result<Seen> {
+    let ended = is_end(event)?;
+    Ok(match is_delta(event) {
+        true => Seen::Delta,
+        false if ended => Seen::End,
+        false => Seen::Other,
+    })
 }
