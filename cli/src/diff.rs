@@ -182,8 +182,9 @@ fn stat_lines(changes: &[FileChange]) -> Vec<String> {
     let (additions, deletions) = changes
         .iter()
         .fold((0, 0), |(plus, minus), change| (plus + change.additions, minus + change.deletions));
-    let files = if changes.len() == 1 { "1 file" } else { &format!("{} files", changes.len()) };
-    lines.push(format!(" {files} changed, {additions} lines added, {deletions} removed"));
+    let counted = |count: u64, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let (files, added) = (counted(changes.len() as u64, "file"), counted(additions, "line"));
+    lines.push(format!(" {files} changed, {added} added, {deletions} removed"));
     lines
 }
 
@@ -216,5 +217,8 @@ mod tests {
         assert_eq!(lines[0], format!(" src/long.rs |  400 {}{}", "+".repeat(30), "-".repeat(10)));
         assert_eq!(lines[1], " a           |    3 +- (new)");
         assert_eq!(lines[2], " 2 files changed, 302 lines added, 101 removed");
+        let mut one = change("a", FileChangeStatus::Modified, Some("@@"));
+        one.additions = 1;
+        assert_eq!(stat_lines(&[one])[1], " 1 file changed, 1 line added, 1 removed");
     }
 }
