@@ -23,6 +23,7 @@ pub mod connect;
 pub mod copy;
 pub mod debug;
 pub mod diff;
+pub mod directories;
 pub mod doctor;
 pub mod down;
 pub mod error;

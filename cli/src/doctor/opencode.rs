@@ -99,6 +99,13 @@ pub(super) fn files(config: &DoctorConfig) -> Vec<PathBuf> {
     places.iter().flat_map(|place| CONFIG_FILES.iter().map(|name| place.join(name))).collect()
 }
 
+/// Every file from which opencode may take configuration when it works in `directory`: there, in each directory above it,
+/// and in the `.opencode` of each.
+pub(super) fn project_files(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let places = directory.ancestors().flat_map(|place| [place.to_owned(), place.join(".opencode")]);
+    places.flat_map(|place| CONFIG_FILES.map(|name| place.join(name)))
+}
+
 /// What is in a configuration file; `None` when there is none.
 pub(super) fn parse(path: &Path) -> Result<Option<Value>, String> {
     let text = match fs::metadata(path).map(|metadata| metadata.len()) {

@@ -1,6 +1,11 @@
 //! What must not be shown, and its removal. Reads the files that hold secrets; shows none.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Path, PathBuf},
+};
 
 use berth_testkit::fixture::Redactor;
 use secrecy::SecretString;
@@ -9,9 +14,9 @@ use serde_json::Value;
 use super::{
     DoctorConfig,
     files::sandboxes,
-    opencode::{files, parse, read_config},
+    opencode::{files, parse, project_files},
 };
-use crate::args::PROVIDER_VARIABLES;
+use crate::{args::PROVIDER_VARIABLES, directories::noted};
 
 /// Shorter values are in every other word, and protect nothing.
 const SECRET_MIN: usize = 5;
@@ -41,15 +46,52 @@ pub(super) fn redactor(config: &DoctorConfig) -> Redactor {
         strings(&value.unwrap_or(Value::Null), &mut secrets);
     }
     secrets.extend(of_environment(&config.environment));
-    for (_, value) in read_config(config) {
-        in_config(&value, &mut secrets);
-    }
-    for text in files(config).iter().filter(|path| parse(path).is_err()).filter_map(|path| read(path)) {
-        in_broken(&text, &mut secrets);
+    for path in configurations(config) {
+        match parse(&path) {
+            Ok(value) => {
+                let mut found = Vec::new();
+                in_config(&value.unwrap_or_default(), &mut found);
+                let named = found.iter().flat_map(|text| referred_to(text, &path, &config.environment));
+                let named: Vec<String> = named.collect();
+                secrets.extend(found.into_iter().chain(named));
+            }
+            Err(_) => in_broken(&read(&path).unwrap_or_default(), &mut secrets),
+        }
     }
     assigned(&mut secrets);
     secrets.retain(|secret| secret.len() >= SECRET_MIN && !is_word(secret));
     Redactor::new(secrets.into_iter().map(SecretString::from).collect())
+}
+
+/// Every configuration of which something may be in what is collected: the user's, this directory's, and those of each
+/// directory in which a sandbox works or has worked.
+fn configurations(config: &DoctorConfig) -> BTreeSet<PathBuf> {
+    let worked = sandboxes(config.server.state.root()).into_iter().flat_map(|(_, data)| noted(&data));
+    let projects = std::iter::once(config.directory.clone()).chain(worked);
+    let given = ["OPENCODE_CONFIG"].map(|name| config.environment.get(OsStr::new(name)).map(PathBuf::from));
+    files(config)
+        .into_iter()
+        .chain(projects.flat_map(|directory| project_files(&directory).collect::<Vec<_>>()))
+        .chain(given.into_iter().flatten())
+        .collect()
+}
+
+/// What `{env:NAME}` and `{file:path}` in a configuration stand for.
+fn referred_to(text: &str, configuration: &Path, environment: &BTreeMap<OsString, OsString>) -> Vec<String> {
+    let mut found = Vec::new();
+    for piece in text.split('{').skip(1).filter_map(|piece| Some(piece.split_once('}')?.0)) {
+        if let Some(name) = piece.strip_prefix("env:") {
+            found.extend(environment.get(OsStr::new(name)).map(|value| value.to_string_lossy().into_owned()));
+        } else if let Some(path) = piece.strip_prefix("file:") {
+            let home = environment.get(OsStr::new("HOME")).map(PathBuf::from).unwrap_or_default();
+            let path = match path.strip_prefix("~/") {
+                Some(rest) => home.join(rest),
+                None => configuration.with_file_name(path),
+            };
+            found.extend(read(&path).map(|text| text.trim().to_owned()));
+        }
+    }
+    found
 }
 
 /// Of `--key=value` the value is secret on its own, too.

@@ -26,7 +26,7 @@ use super::{
     model::{Model, link_auth, own_environment, scripted_environment},
     sandbox::{LocalSandbox, SandboxConfig, SandboxError},
 };
-use crate::{error::CliError, state::StateDir};
+use crate::{directories, error::CliError, state::StateDir};
 
 /// A sandbox that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -360,7 +360,9 @@ async fn start_sandbox(
         Model::Own { auth, .. } => Some(auth.as_path()),
         Model::Scripted { .. } => None,
     };
-    link_auth(&data, auth).map_err(|source| UpError::Data { path: data.clone(), source })?;
+    link_auth(&data, auth)
+        .and_then(|()| directories::note(&data, &spec.directory))
+        .map_err(|source| UpError::Data { path: data.clone(), source })?;
     let sandbox = SandboxConfig {
         name: spec.name.clone(),
         directory: spec.directory.clone(),

@@ -113,6 +113,41 @@ fn unpacked(archive: &Path) -> String {
 }
 
 #[tokio::test]
+async fn no_secret_of_another_sandboxs_project_is_in_the_archive() {
+    let home = Home::new();
+    let secrets = [
+        "orange-giraffe-in-project",
+        "orange-giraffe-in-dot-folder",
+        "orange-giraffe-above-it",
+        "orange-giraffe-of-variable",
+        "orange-giraffe-in-file",
+        "orange-giraffe-in-broken",
+    ];
+    let project = home.path("elsewhere/project");
+    let key = |value: &str| format!(r#"{{"provider":{{"x":{{"options":{{"apiKey":"{value}"}}}}}}}}"#);
+    write(&project.join("opencode.json"), &key(secrets[0]), 0o644);
+    write(&project.join(".opencode/opencode.jsonc"), &key(secrets[1]), 0o644);
+    write(&home.path("elsewhere/opencode.json"), &key(secrets[2]), 0o644);
+    write(&home.path("work/opencode.json"), &key("{env:PLAIN_NAME}"), 0o644);
+    write(&home.path("work/.opencode/opencode.json"), &key("{file:../key.txt}"), 0o644);
+    write(&home.path("work/key.txt"), &format!("{}\n", secrets[4]), 0o644);
+    let mut up = Up::start(&home, &["--sandbox", &format!("other={}", project.display())]).await;
+    // The server is down, and what its sandbox worked in is known all the same.
+    up.signal(Signal::SIGTERM);
+    assert_eq!(up.ended().await, 0);
+    write(&project.join("opencode.jsonc"), &format!("{} \n broken", key(secrets[5])), 0o644);
+    let log: String = secrets.iter().flat_map(|secret| ["opencode says ", secret, " here\n"]).collect();
+    write(&home.state().join("sandboxes/other/opencode.log"), &log, 0o600);
+    let variables = [("PLAIN_NAME", secrets[3])];
+    doctor(&home, &["--bundle", "bundle.tar.gz"], &variables).await;
+    let text = unpacked(&home.path("work/bundle.tar.gz"));
+    assert_eq!(text.matches("opencode says REDACTED here").count(), secrets.len(), "{text}");
+    for secret in secrets {
+        assert!(!text.contains(secret), "{secret} is in the archive");
+    }
+}
+
+#[tokio::test]
 async fn no_secret_is_in_the_archive() {
     // Each in a place of its own. None looks like a key, but for the last ones, which nothing but their looks tells.
     let by_place = [
