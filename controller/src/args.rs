@@ -26,7 +26,9 @@ The token's file holds one line: what callers send as `Authorization: Bearer <to
   }]}
 
 Both files, and the passwords', are read once, at the start. Several servers may use one database file at the same time,
-on one machine: each sandbox is cared for by one of them, and by another within the lease when that one is no more.";
+on one machine: each sandbox is cared for by one of them, and by another within the lease when that one is no more. They
+share memory through a file beside it (`-shm`): when the disk turns read only, SIGBUS may end them. Nothing is lost by
+that; at the next start they say what is wrong.";
 
 /// Examples for `operator --help`.
 const OPERATOR_EXAMPLES: &str = "\

@@ -59,9 +59,7 @@ impl SmallDisk {
     }
 
     fn mark(&self, change: &str) {
-        // Not what SQLite maps into memory: the kernel ends a process that writes into that then.
         let files = fs::read_dir(self.path()).unwrap().map(|file| file.unwrap().path());
-        let files = files.filter(|path| path.extension().is_none_or(|name| name != "db-shm"));
         for path in files.chain([self.path().to_owned()]) {
             run("chattr", &[change], &path);
         }

@@ -52,9 +52,11 @@ struct SqliteFile {
 /// Who uses a database file at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// This process alone. Whoever says so must see to it: a lease that an earlier process left is taken from it.
+    /// This process alone: the file is locked for others, those that only read included. Whoever says so must see to it: a
+    /// lease that an earlier process left is taken from it.
     Alone,
-    /// Other processes of this machine too. What they write is seen within a fifth of a second.
+    /// Other processes of this machine too. What they write is seen within a fifth of a second. A file system that turns
+    /// read only under it may end the process, since they share memory through a file; nothing is lost by that.
     Shared,
 }
 

@@ -22,6 +22,10 @@ use crate::metrics::Metrics;
 const READERS: u32 = 4;
 /// Longest wait for the database file's lock, held by a copy or a person's tool.
 const BUSY: Duration = Duration::from_secs(10);
+/// SQLite's way to a file that no other process uses: it locks it once, and keeps the index of the log of changes in its own
+/// memory. In a file that is mapped (`-shm`), a write ends the process with SIGBUS once the file system takes none, as when
+/// it has turned read only after an error of the disk.
+const ALONE: &str = "unix-excl";
 /// Rows that may wait between the thread that reads the file and whoever asked for them.
 const ROWS: usize = 512;
 /// Pause between two tries to be the one who brings the schema up to date.
@@ -90,6 +94,10 @@ impl SqliteFile {
             .foreign_keys(true)
             .row_buffer_size(ROWS)
             .busy_timeout(BUSY);
+        let options = match sharing {
+            Sharing::Alone => options.vfs(ALONE),
+            Sharing::Shared => options,
+        };
         // Others who make the same file at the same moment wait; the lock ends with this value.
         let alone = lock_folder(path).await?;
         let writer = pool(1).connect_with(options.clone()).await.map_err(failed)?;

@@ -125,6 +125,21 @@ async fn a_full_disk_loses_nothing_and_is_over_when_there_is_space_again() {
 }
 
 #[tokio::test]
+async fn a_file_of_one_process_has_no_neighbour_that_is_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("berth.db");
+    let store = SqliteStore::open(&path, Sharing::Alone).await.unwrap();
+    let (sandbox, session) = new_session(&store).await;
+    let fence = take(&store, &sandbox).await.fence;
+    store.commit(commit(&sandbox, fence, session, "x")).await.unwrap();
+    assert_eq!(store.events_after(session, 0, 10).await.unwrap().len(), 1);
+    assert!(!folder.path().join("berth.db-shm").exists(), "a write into it could end the process");
+    store.close().await;
+    let shared = SqliteStore::open(&path, Sharing::Shared).await.unwrap();
+    assert_eq!(shared.events_after(session, 0, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn processes_that_make_a_file_at_the_same_moment_do_not_meet() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("berth.db");
