@@ -64,6 +64,8 @@ pub enum ProblemType {
     QueueFull,
     /// 500: a defect of Berth; the request id leads to the log.
     Internal,
+    /// 500: what is stored is damaged, or was written by another version.
+    StateUnreadable,
     /// 502: opencode broke the connection or answered something else than HTTP.
     BadGateway,
     /// 503: opencode is being started.
@@ -84,7 +86,7 @@ pub enum ProblemType {
 
 impl ProblemType {
     /// Every type, for documents and tests.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::InvalidBody,
         Self::InvalidParameter,
         Self::InvalidHeader,
@@ -110,6 +112,7 @@ impl ProblemType {
         Self::FileTooLarge,
         Self::QueueFull,
         Self::Internal,
+        Self::StateUnreadable,
         Self::BadGateway,
         Self::Starting,
         Self::Stopped,
@@ -148,6 +151,7 @@ impl ProblemType {
             Self::FileTooLarge => ("file-too-large", 422, "The file is too large"),
             Self::QueueFull => ("queue-full", 429, "The session's queue is full"),
             Self::Internal => ("internal", 500, "Internal error"),
+            Self::StateUnreadable => ("state-unreadable", 500, "What is stored is not understood"),
             Self::BadGateway => ("bad-gateway", 502, "opencode gave no usable answer"),
             Self::Starting => ("starting", 503, "opencode is starting"),
             Self::Stopped => ("stopped", 503, "opencode is stopped"),

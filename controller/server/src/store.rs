@@ -338,6 +338,8 @@ pub struct UnreadableTurn {
     pub id: Uuid,
     /// It runs; else it waits.
     pub runs: bool,
+    /// No other turn of its session can run either.
+    pub of_session: bool,
     /// What is wrong, for the log.
     pub error: String,
 }

@@ -23,12 +23,13 @@ use utoipa::{
 struct Base;
 
 /// Problems that every route may answer with: no or a wrong token, a foreign host or origin, a request that came too
-/// slowly, a defect, and a database that cannot be used.
-const EVERYWHERE: [ProblemType; 5] = [
+/// slowly, a defect, a stored value that is damaged, and a database that cannot be used.
+const EVERYWHERE: [ProblemType; 6] = [
     ProblemType::Unauthorized,
     ProblemType::ForbiddenOrigin,
     ProblemType::RequestTimeout,
     ProblemType::Internal,
+    ProblemType::StateUnreadable,
     ProblemType::StorageUnavailable,
 ];
 

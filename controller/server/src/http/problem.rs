@@ -105,6 +105,12 @@ impl From<AppError> for ApiError {
                             format!("the server's database {fault}; nothing was written, send it again then");
                         Self::new(ProblemType::StorageUnavailable, detail)
                     }
+                    error if error.is_of_a_value() => Self::new(
+                        ProblemType::StateUnreadable,
+                        "this version of the server does not understand what is stored here, and has left it as it is: use \
+                         the version that wrote it, or restore a backup of the database; the session's events may tell \
+                         more, and whatever else is stored can be used",
+                    ),
                     _ => Self::internal(),
                 }
             }

@@ -10,13 +10,15 @@ use axum::{
     routing::get,
 };
 use berth_wire::{
-    api::Session,
+    api::{Page, Session, Turn},
     problem::{Problem, ProblemType},
+    turn::TurnErrorReason,
 };
 use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -141,6 +143,33 @@ async fn is_told(disk: SmallDisk, spoil: fn(&SmallDisk), mend: fn(&SmallDisk), a
     let session: Session = json(api.send(Method::GET, &path, String::new()).await).await;
     assert_eq!((session.last_seq, session.open_turns.len()), (1, 1), "what was refused left nothing");
     api.store.close().await;
+}
+
+#[tokio::test]
+async fn what_is_stored_and_not_understood_is_told_as_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let api = Api::on(folder.path()).await;
+    let session = format!("/v1/sessions/{}", api.session().await);
+    let body = json!({ "parts": [{ "type": "text", "text": "x" }] }).to_string();
+    let turn: Turn = json(api.send(Method::POST, &format!("{session}/messages"), body).await).await;
+    let options = SqliteConnectOptions::new().filename(folder.path().join("berth.db"));
+    let mut rows = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("UPDATE turn SET prompt = '{', state = 'failed'").execute(&mut rows).await.unwrap();
+    rows.close().await.unwrap();
+    for (method, path) in [(Method::GET, ""), (Method::POST, "/retry")] {
+        let response = api.send(method, &format!("/v1/turns/{}{path}", turn.id), String::new()).await;
+        let refused = problem(response).await;
+        assert_eq!(refused.problem_type(), Some(ProblemType::StateUnreadable), "{path}");
+        assert!(refused.detail.contains("restore a backup"), "{refused}");
+    }
+    let page: Page<Turn> =
+        json(api.send(Method::GET, &format!("{session}/turns"), String::new()).await).await;
+    let error = page.items[0].error.as_ref().unwrap();
+    assert_eq!((page.items[0].id, error.reason), (turn.id, TurnErrorReason::StateUnreadable));
+    for path in ["", "/messages", "/events?after=0"] {
+        let response = api.send(Method::GET, &format!("{session}{path}"), String::new()).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -468,6 +468,38 @@ async fn a_turn_whose_state_is_not_understood_ends() {
 }
 
 #[tokio::test]
+async fn the_turns_of_a_damaged_session_end_and_no_other_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::on(folder.path(), limits()).await;
+    let (spoilt, whole) = (rig.session().await, rig.session().await);
+    let lost = [rig.post(spoilt, "lost").await, rig.post(spoilt, "lost too").await];
+    let other = rig.post(whole, "go").await;
+    let options = SqliteConnectOptions::new().filename(folder.path().join("berth.db"));
+    let mut rows = SqliteConnection::connect_with(&options).await.unwrap();
+    let spoil = "UPDATE build_session SET directory = CAST(x'ff' AS TEXT) WHERE id = ?";
+    sqlx::query(spoil).bind(spoilt).execute(&mut rows).await.unwrap();
+    rows.close().await.unwrap();
+    rig.start();
+    for lost in lost {
+        let error = rig.end_of(spoilt, lost).await.error.unwrap();
+        assert_eq!(error.reason, TurnErrorReason::StateUnreadable);
+        assert!(error.message.contains("a new session"), "{}", error.message);
+    }
+    let run = rig.begun(1).await;
+    run.complete();
+    run.idle();
+    assert_eq!(rig.end_of(whole, other).await.state, TurnState::Succeeded);
+    assert!(rig.store.request_delete(spoilt).await.unwrap());
+    within("its deletion", async {
+        while rig.store.load_work(&sandbox()).await.unwrap().iter().any(|work| work.id == spoilt) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn a_turn_whose_row_is_not_understood_ends_and_no_other_waits_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::on(folder.path(), limits()).await;

@@ -31,6 +31,7 @@ mod retry;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod text;
 mod wishes;
 
 pub use named::SqliteStore;
@@ -129,7 +130,7 @@ impl SqliteFile {
     async fn session_of_root(&self, sandbox: &SandboxKey, root: &str) -> Result<Option<Uuid>, StoreError> {
         let query = sqlx::query_scalar(
             "SELECT id FROM build_session
-             WHERE namespace = ? AND sandbox = ? AND opencode_session_id = ? AND deleted_at IS NULL",
+             WHERE namespace = ? AND sandbox = ? AND opencode_session_id = ? AND deleted_at IS NULL AND length(id) = 16",
         );
         let query = query.bind(&sandbox.namespace).bind(&sandbox.name).bind(root);
         Ok(query.fetch_optional(&self.readers).await?)

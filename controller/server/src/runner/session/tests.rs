@@ -574,7 +574,8 @@ fn a_running_turn_is_resumed_with_what_was_used_of_its_time() {
 
 #[test]
 fn a_turn_whose_rows_are_not_understood_ends_and_the_others_go_on() {
-    let unreadable = |id, runs| vec![UnreadableTurn { id, runs, error: "no JSON".to_owned() }];
+    let unreadable =
+        |id, runs| vec![UnreadableTurn { id, runs, of_session: false, error: "no JSON".to_owned() }];
     let resumed = |bench: Bench, change: fn(&mut SessionWork)| {
         let Bench { mut session, mut work, .. } = bench;
         work.translator = session.state_to_save();

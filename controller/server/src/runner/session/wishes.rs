@@ -56,15 +56,9 @@ impl Session {
 
     /// Ends a turn that cannot go on, since what is stored of it is not understood; the session's other turns do.
     fn end_unreadable(&mut self, turn: UnreadableTurn, at: &Moment, out: &mut Vec<Output>) {
-        let UnreadableTurn { id, runs, error: what } = turn;
+        let message = unreadable_words(&turn);
+        let UnreadableTurn { id, runs, of_session: _, error: what } = turn;
         tracing::error!(session_id = %self.id, turn_id = %id, error = what, "stored turn is not understood; it ends");
-        let message = if runs {
-            "this version of the server does not understand what is stored of this turn, and cannot follow it; opencode may \
-             still work on it, and the next prompt waits until it does not: see what it left, then send again"
-        } else {
-            "this version of the server does not understand what is stored of this prompt, which was not sent: send it \
-             again"
-        };
         let error = error(TurnErrorReason::StateUnreadable, message);
         if self.turn_id() == Some(id) {
             // One whose state is lost too, or whose end is held, ends by that.
@@ -286,5 +280,23 @@ impl Session {
         tracing::warn!(session_id = %self.id, attempt, error, "opencode's session could not be deleted; it is tried again");
         self.stage = Stage::Rest;
         self.not_before = Some(at.now + backoff(attempt, DELETE_PAUSE));
+    }
+}
+
+/// What its caller is told of it.
+fn unreadable_words(turn: &UnreadableTurn) -> &'static str {
+    match turn {
+        UnreadableTurn { of_session: true, .. } => {
+            "what is stored of this session is damaged, and opencode cannot be reached for it any more: read what it has, and go on \
+             in a new session"
+        }
+        UnreadableTurn { runs: true, .. } => {
+            "this version of the server does not understand what is stored of this turn, and cannot follow it; opencode may \
+             still work on it, and the next prompt waits until it does not: see what it left, then send again"
+        }
+        UnreadableTurn { .. } => {
+            "this version of the server does not understand what is stored of this prompt, which was not sent: send it \
+             again"
+        }
     }
 }

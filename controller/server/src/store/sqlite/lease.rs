@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::{
     super::{Acquired, Ownership, SandboxKey, StoreError},
     milliseconds,
+    text::Text,
 };
 
 /// A lease that ends later than this from now, in milliseconds, was given before the clock was set back: it counts as
@@ -42,7 +43,7 @@ pub(super) async fn acquire(
     owner: Uuid,
     lease: Duration,
 ) -> Result<Acquired, StoreError> {
-    let taken: Option<(i64, Option<String>, Option<String>)> = sqlx::query_as(
+    let taken: Option<(i64, Option<Text>, Option<Text>)> = sqlx::query_as(
         "INSERT INTO sandbox (namespace, name, fence, owner, lease_until)
          VALUES (?1, ?2, 1, ?3, CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?4)
          ON CONFLICT (namespace, name) DO UPDATE
@@ -59,7 +60,12 @@ pub(super) async fn acquire(
     .fetch_optional(writer)
     .await?;
     Ok(match taken {
-        Some((fence, cursor, boot_id)) => Acquired::Taken(Ownership { fence, cursor, boot_id }),
+        // Without a position state is read anew.
+        Some((fence, cursor, boot_id)) => Acquired::Taken(Ownership {
+            fence,
+            cursor: cursor.and_then(Text::whole),
+            boot_id: boot_id.and_then(Text::whole),
+        }),
         None => Acquired::Held { remaining: lease.min(SHORT) },
     })
 }

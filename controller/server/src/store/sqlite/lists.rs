@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     super::{HistoryRow, SessionQuery, StoreError, TurnQuery},
-    rows::{SessionRow, TurnRow},
+    rows::{SessionRow, TurnRow, listed_turn},
     to_name,
 };
 
@@ -32,7 +32,7 @@ macro_rules! select_session {
                      'cache_read_tokens', coalesce(sum(json_extract(usage, '$.cache_read_tokens')), 0),
                      'cache_write_tokens', coalesce(sum(json_extract(usage, '$.cache_write_tokens')), 0),
                      'cost_usd', coalesce(sum(json_extract(usage, '$.cost_usd')), 0.0)
-                 ) FROM turn WHERE session_id = s.id AND usage IS NOT NULL) AS usage
+                 ) FROM turn WHERE session_id = s.id AND json_valid(usage)) AS usage
              FROM build_session s ",
             $rest
         )
@@ -94,7 +94,6 @@ pub(super) async fn turns(readers: &SqlitePool, query: &TurnQuery) -> Result<Vec
     } else {
         "SELECT * FROM turn WHERE session_id = ?1 AND ordinal > coalesce(?2, 0) ORDER BY ordinal LIMIT ?3"
     };
-    let query = sqlx::query_as(text).bind(query.session_id).bind(query.behind).bind(query.limit);
-    let rows: Vec<TurnRow> = query.fetch_all(readers).await?;
-    rows.into_iter().map(HistoryRow::try_from).collect()
+    let query = sqlx::query(text).bind(query.session_id).bind(query.behind).bind(query.limit);
+    query.fetch_all(readers).await?.iter().map(listed_turn).collect()
 }

@@ -40,7 +40,7 @@ pub(super) async fn read_events(
     while bytes < bounds.bytes
         && let Some(row) = rows.try_next().await?
     {
-        bytes += row.payload.len();
+        bytes += row.size();
         events.push(row.of(session_id));
     }
     let full = i64::try_from(events.len()).is_ok_and(|count| count >= bounds.entries);

@@ -14,6 +14,7 @@ use super::{
     log::{append_events, end_turn, mark_removed},
     milliseconds, now,
     rows::{AskRow, TurnRow, timestamp},
+    text::Text,
 };
 
 use crate::http::error_chain;
@@ -23,11 +24,11 @@ type Tx<'a> = Transaction<'a, Sqlite>;
 #[derive(FromRow)]
 struct WorkRow {
     id: Uuid,
-    directory: String,
-    title: Option<String>,
+    directory: Text,
+    title: Option<Text>,
     title_fixed: bool,
-    opencode_session_id: Option<String>,
-    translator: Option<String>,
+    opencode_session_id: Option<Text>,
+    translator: Option<Text>,
     deleted: bool,
     prompted: bool,
 }
@@ -37,7 +38,7 @@ pub(super) async fn load_work(
     sandbox: &SandboxKey,
 ) -> Result<Vec<SessionWork>, StoreError> {
     let mut tx = readers.begin().await?;
-    let rows: Vec<WorkRow> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT id, directory, title, title_fixed, opencode_session_id, translator,
              deleted_at IS NOT NULL AS deleted,
              EXISTS (SELECT 1 FROM turn WHERE session_id = build_session.id) AS prompted
@@ -51,8 +52,25 @@ pub(super) async fn load_work(
     .fetch_all(&mut *tx)
     .await?;
     let mut work = Vec::with_capacity(rows.len());
-    for row in rows {
-        work.push(load_session(&mut tx, row).await?);
+    for row in &rows {
+        let loaded = match WorkRow::from_row(row) {
+            Ok(row) => load_session(&mut tx, row).await,
+            Err(error) => Err(error.into()),
+        };
+        match loaded {
+            Ok(session) => work.push(session),
+            // Without its id, or a turn's, nothing can be written about it.
+            Err(error) if error.is_of_a_value() => {
+                let (namespace, sandbox, error) = (&sandbox.namespace, &sandbox.name, error_chain(&error));
+                tracing::error!(
+                    namespace,
+                    sandbox,
+                    error,
+                    "stored session is not understood; it is left out"
+                );
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(work)
 }
@@ -69,6 +87,13 @@ pub(super) async fn sandboxes_with_work(readers: &SqlitePool) -> Result<Vec<Sand
 }
 
 async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, StoreError> {
+    let shown = row.directory.clone().shown();
+    let root = row.opencode_session_id.map(Text::whole);
+    let (Some(directory), Some(root)) =
+        (row.directory.whole(), root.map_or(Some(None), |root| root.map(Some)))
+    else {
+        return unreadable_session(tx, row.id, shown, row.deleted).await;
+    };
     let mut unreadable = Vec::new();
     let running = fetch_oldest(tx, row.id, "running").await;
     let running = unless_unreadable(tx, row.id, Some("running"), running, &mut unreadable).await?;
@@ -80,10 +105,10 @@ async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, Stor
     let rules = unless_unreadable(tx, row.id, None, rules, &mut unreadable).await?;
     Ok(SessionWork {
         id: row.id,
-        directory: row.directory,
-        title: row.title.filter(|_| row.title_fixed),
-        opencode_session_id: row.opencode_session_id,
-        translator: row.translator,
+        directory,
+        title: row.title.filter(|_| row.title_fixed).map(Text::shown),
+        opencode_session_id: root,
+        translator: row.translator.map(Text::shown),
         deleted: row.deleted,
         prompted: row.prompted,
         running,
@@ -91,6 +116,44 @@ async fn load_session(tx: &mut Tx<'_>, row: WorkRow) -> Result<SessionWork, Stor
         asks,
         rules,
         unreadable,
+    })
+}
+
+/// A session that is nowhere, or whose session of opencode's nobody can name: each of its turns is to end. When it is
+/// deleted, opencode's own stays behind.
+async fn unreadable_session(
+    tx: &mut Tx<'_>,
+    id: Uuid,
+    directory: String,
+    deleted: bool,
+) -> Result<SessionWork, StoreError> {
+    let turns: Vec<(Uuid, bool)> = sqlx::query_as(
+        "SELECT id, state = 'running' FROM turn WHERE session_id = ? AND state IN ('queued', 'running')
+         ORDER BY state DESC, ordinal",
+    )
+    .bind(id)
+    .fetch_all(&mut **tx)
+    .await?;
+    let error = "its session's directory, or the id of opencode's session, is no text";
+    let unreadable = turns.into_iter().map(|(id, runs)| UnreadableTurn {
+        id,
+        runs,
+        of_session: true,
+        error: error.to_owned(),
+    });
+    Ok(SessionWork {
+        id,
+        directory,
+        title: None,
+        opencode_session_id: None,
+        translator: None,
+        deleted,
+        prompted: false,
+        running: None,
+        queued: None,
+        asks: Vec::new(),
+        rules: Vec::new(),
+        unreadable: unreadable.collect(),
     })
 }
 
@@ -117,7 +180,7 @@ async fn unless_unreadable<T: Default>(
     .fetch_optional(&mut **tx)
     .await?;
     let turn = turn.filter(|(id, _)| unreadable.iter().all(|turn| turn.id != *id));
-    unreadable.extend(turn.map(|(id, runs)| UnreadableTurn { id, runs, error }));
+    unreadable.extend(turn.map(|(id, runs)| UnreadableTurn { id, runs, of_session: false, error }));
     Ok(T::default())
 }
 

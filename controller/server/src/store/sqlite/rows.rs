@@ -1,23 +1,28 @@
 //! Rows as SQLite holds them, and what they mean.
 
-use berth_wire::api::{Session, Turn};
+use berth_wire::{
+    api::{Session, Turn},
+    turn::{TurnError, TurnErrorReason},
+};
 use jiff::Timestamp;
-use sqlx::FromRow;
+use sqlx::{FromRow, Row, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
     super::{HistoryRow, Removed, StoreError, StoredEvent, TurnOptions},
     from_name,
+    text::Text,
 };
+use crate::http::error_chain;
 
 #[derive(FromRow)]
 pub(super) struct SessionRow {
     id: Uuid,
-    namespace: String,
-    sandbox: String,
-    directory: String,
-    title: Option<String>,
-    opencode_session_id: Option<String>,
+    namespace: Text,
+    sandbox: Text,
+    directory: Text,
+    title: Option<Text>,
+    opencode_session_id: Option<Text>,
     next_seq: i64,
     open_turns: String,
     state: String,
@@ -32,11 +37,11 @@ impl TryFrom<SessionRow> for Session {
     fn try_from(row: SessionRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.id,
-            namespace: row.namespace,
-            sandbox: row.sandbox,
-            directory: row.directory,
-            title: row.title,
-            opencode_session_id: row.opencode_session_id,
+            namespace: row.namespace.shown(),
+            sandbox: row.sandbox.shown(),
+            directory: row.directory.shown(),
+            title: row.title.map(Text::shown),
+            opencode_session_id: row.opencode_session_id.map(Text::shown),
             state: from_name(&row.state)?,
             last_seq: row.next_seq - 1,
             open_turns: serde_json::from_str(&row.open_turns)?,
@@ -103,6 +108,49 @@ impl TryFrom<TurnRow> for HistoryRow {
     }
 }
 
+/// A turn as a list shows it. One that this version does not understand hides none of the others: it is there with its
+/// state and its times, and with the word that more cannot be told.
+pub(super) fn listed_turn(row: &SqliteRow) -> Result<HistoryRow, StoreError> {
+    let read = TurnRow::from_row(row).map_err(StoreError::from).and_then(HistoryRow::try_from);
+    match read {
+        Err(error) if error.is_of_a_value() => {
+            let shown = unreadable_turn(row)?;
+            tracing::warn!(turn_id = %shown.turn.id, error = error_chain(&error), "stored turn is not understood");
+            Ok(shown)
+        }
+        read => read,
+    }
+}
+
+fn unreadable_turn(row: &SqliteRow) -> Result<HistoryRow, StoreError> {
+    let time = |name| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(name)?.map(timestamp));
+    let message = "this version of the server does not understand what is stored of this turn; its events may tell more";
+    let error =
+        TurnError { reason: TurnErrorReason::StateUnreadable, message: message.to_owned(), retry_at: None };
+    Ok(HistoryRow {
+        message_id: None,
+        removed: Removed::Nothing,
+        first_seq: row.try_get("first_seq")?,
+        last_seq: row.try_get("last_seq")?,
+        turn: Turn {
+            id: row.try_get("id")?,
+            session_id: row.try_get("session_id")?,
+            ordinal: row.try_get("ordinal")?,
+            state: from_name(row.try_get("state")?)?,
+            prompt: Vec::new(),
+            model: None,
+            agent: None,
+            retry_of: None,
+            stop_reason: None,
+            error: Some(error),
+            usage: None,
+            created_at: time("created_at")?.unwrap_or_default(),
+            started_at: time("started_at")?,
+            ended_at: time("ended_at")?,
+        },
+    })
+}
+
 impl TryFrom<TurnRow> for Turn {
     type Error = StoreError;
 
@@ -131,15 +179,21 @@ impl TryFrom<TurnRow> for Turn {
 pub(super) struct EventRow {
     pub(super) seq: i64,
     turn_id: Option<Uuid>,
-    kind: String,
-    pub(super) payload: String,
+    kind: Text,
+    payload: Text,
     payload_version: i64,
     at: i64,
 }
 
 impl EventRow {
+    /// Bytes of its payload.
+    pub(super) fn size(&self) -> usize {
+        self.payload.len()
+    }
+
     pub(super) fn of(self, session_id: Uuid) -> StoredEvent {
         let Self { seq, turn_id, kind, payload, payload_version, at } = self;
+        let (kind, payload) = (kind.shown(), payload.shown());
         let stored = StoredEvent { session_id, seq, turn_id, at: timestamp(at), kind, payload };
         stored.of_version(payload_version)
     }

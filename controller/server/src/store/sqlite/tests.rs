@@ -5,7 +5,7 @@ use std::path::Path;
 use berth_wire::{
     api::PromptPart,
     event::{EventPayload, PartVoided, Unreadable, Voice},
-    turn::TurnState,
+    turn::{TurnErrorReason, TurnState},
 };
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
@@ -113,6 +113,108 @@ async fn entries_of_other_versions_are_read_or_said_to_be_unreadable() {
         EventPayload::PartVoided(PartVoided { part_id: "p".to_owned() }),
     ];
     assert_eq!(payloads, expected);
+}
+
+#[tokio::test]
+async fn a_damaged_session_takes_its_own_turns_out_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+    let (key, spoilt) = new_session(&store).await;
+    let (_, whole) = new_session(&store).await;
+    let turns = [enqueue(&store, spoilt).await, enqueue(&store, spoilt).await, enqueue(&store, whole).await];
+    let spoil = |query: &'static str, id| {
+        let query = sqlx::query(query).bind(id);
+        let writer = store.file.writer.clone();
+        async move { assert_eq!(query.execute(&writer).await.unwrap().rows_affected(), 1, "{id}") }
+    };
+    let found = || async {
+        let work = store.load_work(&key).await.unwrap();
+        let other = work.iter().find(|work| work.id == whole).expect("the other session");
+        assert_eq!(other.queued.as_ref().unwrap().id, turns[2]);
+        work.iter().find(|work| work.id == spoilt).cloned()
+    };
+    let listed = || async {
+        let query = SessionQuery::newest(key.clone(), 10);
+        store.list_sessions(&query).await.unwrap()
+    };
+
+    let text = "UPDATE build_session SET title = CAST(x'61ff' AS TEXT), translator = CAST(x'ff' AS TEXT) WHERE id = ?";
+    spoil(text, spoilt).await;
+    let work = found().await.unwrap();
+    assert!(work.unreadable.is_empty() && work.queued.is_some(), "what can be done without: {work:?}");
+    let shown = store.session(spoilt).await.unwrap().unwrap();
+    assert_eq!(shown.title.as_deref(), Some("a\u{fffd}"));
+    assert!(listed().await.contains(&shown));
+
+    for spoiling in [
+        "UPDATE build_session SET directory = CAST(x'ff' AS TEXT) WHERE id = ?",
+        "UPDATE build_session SET directory = '/work', opencode_session_id = CAST(x'ff' AS TEXT) WHERE id = ?",
+    ] {
+        spoil(spoiling, spoilt).await;
+        let work = found().await.unwrap();
+        let blamed: Vec<_> =
+            work.unreadable.iter().map(|turn| (turn.id, turn.runs, turn.of_session)).collect();
+        assert_eq!(blamed, [(turns[0], false, true), (turns[1], false, true)]);
+        assert_eq!((work.running, work.queued, work.opencode_session_id), (None, None, None));
+        assert_eq!(listed().await.len(), 2, "both can be seen");
+    }
+
+    spoil("UPDATE turn SET id = x'01' WHERE id = ?", turns[0]).await;
+    assert_eq!(found().await, None, "no turn of it can be named, and nothing written");
+}
+
+#[tokio::test]
+async fn a_damaged_turn_hides_no_other_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+    let (key, session_id) = new_session(&store).await;
+    let turns = [enqueue(&store, session_id).await, enqueue(&store, session_id).await];
+    for spoiling in [
+        "UPDATE turn SET usage = '{', state = 'failed' WHERE id = ?",
+        "UPDATE turn SET usage = NULL, prompt = CAST(x'ff' AS TEXT) WHERE id = ?",
+        "UPDATE turn SET prompt = '[]', retry_of = x'01' WHERE id = ?",
+    ] {
+        sqlx::query(spoiling).bind(turns[0]).execute(&store.file.writer).await.unwrap();
+        let query = TurnQuery { session_id, behind: None, newest_first: false, limit: 10 };
+        let listed = store.list_turns(&query).await.unwrap();
+        let ids: Vec<_> = listed.iter().map(|row| (row.turn.id, row.turn.state)).collect();
+        assert_eq!(ids, [(turns[0], TurnState::Failed), (turns[1], TurnState::Queued)], "{spoiling}");
+        let error = listed[0].turn.error.as_ref().unwrap();
+        assert_eq!((error.reason, &listed[1].turn.error), (TurnErrorReason::StateUnreadable, &None));
+        assert!(store.turn(turns[0]).await.unwrap_err().is_of_a_value(), "{spoiling}");
+        assert_eq!(store.session(session_id).await.unwrap().unwrap().open_turns, [turns[1]]);
+        assert_eq!(store.list_sessions(&SessionQuery::newest(key.clone(), 10)).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn damage_to_where_an_owner_stood_makes_the_next_one_look_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+    let (key, _) = new_session(&store).await;
+    let lease = Duration::from_secs(15);
+    store.acquire(&key, Uuid::nil(), lease).await.unwrap();
+    sqlx::query("UPDATE sandbox SET cursor = CAST(x'ff' AS TEXT), boot_id = 'kept'")
+        .execute(&store.file.writer)
+        .await
+        .unwrap();
+    let taken = store.acquire(&key, Uuid::nil(), lease).await.unwrap();
+    let expected = super::super::Ownership { fence: 2, cursor: None, boot_id: Some("kept".to_owned()) };
+    assert_eq!(taken, Acquired::Taken(expected));
+}
+
+#[tokio::test]
+async fn damage_to_an_entry_of_the_log_hides_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("berth.db"), Sharing::Alone).await.unwrap();
+    let (_, session) = new_session(&store).await;
+    enqueue(&store, session).await;
+    enqueue(&store, session).await;
+    let spoil = "UPDATE session_event SET payload = CAST(x'ff' AS TEXT) WHERE seq = 1";
+    sqlx::query(spoil).execute(&store.file.writer).await.unwrap();
+    let log = store.events_after(session, 0, 10).await.unwrap();
+    assert_eq!(log.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
+    assert!(matches!(log[0].payload, EventPayload::Unreadable(_)), "{log:?}");
 }
 
 #[tokio::test]
