@@ -1,9 +1,12 @@
 //! The program, started with what a person may get wrong.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that it did not expect")]
 
 use std::{
     path::Path,
     process::{Command, Output},
 };
+
+mod damage;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_berth-controller"))
