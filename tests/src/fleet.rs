@@ -126,6 +126,17 @@ impl Fleet {
         BerthClient::new(&url, self.token.clone()).expect("a plain URL")
     }
 
+    /// Has servers that are started from now on reach the door at another address, such as a [`crate::Cutter`]'s.
+    pub fn reach_door_at(&self, address: SocketAddr) {
+        let root = self.database.parent().expect("the database is in the folder");
+        write_sandboxes(root, address, &self.work);
+    }
+
+    /// The door's own address.
+    pub fn door(&self) -> SocketAddr {
+        self.addresses.door
+    }
+
     /// A client of the door, as a server has one.
     pub fn opencode(&self) -> OpencodeClient {
         let url = format!("http://{}", self.addresses.door);
@@ -175,7 +186,8 @@ impl Fleet {
             let (status, _) = server.terminate().await;
             assert_eq!(status.code(), Some(0), "{}", server.name);
         }
-        for program in [&mut self.supervisor, &mut self.sidecar] {
+        for program in [&mut self.supervisor, &mut self.sidecar].into_iter().filter(|program| program.runs())
+        {
             let (status, _) = program.terminate().await;
             assert_eq!(status.code(), Some(0), "{}", program.name);
         }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use berth_tests::{BOUND, Fleet, Scale, SessionLog, send, words};
+use berth_tests::{BOUND, Cutter, Fleet, Scale, SessionLog, send, within, words};
 use berth_wire::{
     api::PostMessage,
     event::Voice,
@@ -136,5 +136,41 @@ async fn killed_programs_leave_no_hole_no_double_and_one_end_for_each_turn() {
     println!("{counts:?}");
     let counts: Vec<(&str, u64)> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     scale.report("killed_programs_leave_no_hole_no_double_and_one_end_for_each_turn", points, &counts);
+    fleet.stop().await;
+}
+
+/// The server dies when opencode has made a session for it and the answer is on its way: nothing of it is written. The one
+/// that comes after it uses that session, and makes no second one.
+#[tokio::test]
+async fn a_session_that_was_made_before_the_server_was_killed_is_found_and_used() {
+    let mut fleet = Fleet::start(1).await;
+    let keeper = Cutter::keeping_back(fleet.door(), "POST /session?").await;
+    fleet.servers[0].terminate().await;
+    fleet.reach_door_at(keeper.address());
+    fleet.servers[0].start();
+    fleet.serves(0).await;
+    let (client, session) = (fleet.client(0), fleet.session(0).await);
+    let turn = client.post_message(session, &PostMessage::text("@stub say:hello"), "one").await;
+    let turn = turn.expect("the prompt is taken").id;
+    within("opencode's session", keeper.held()).await;
+    fleet.servers[0].kill().await;
+
+    let (opencode, directory) = (fleet.opencode(), fleet.work.to_str().expect("a plain path").to_owned());
+    let of_ours = async || {
+        let listed = opencode.list_sessions(&directory).await.expect("they are listed");
+        let ours = listed.into_iter().filter(|one| one.berth_session_id() == Some(session));
+        ours.map(|one| one.id).collect::<Vec<_>>()
+    };
+    let made = of_ours().await;
+    assert_eq!(made.len(), 1, "it was made");
+    fleet.reach_door_at(fleet.door());
+    fleet.servers[0].start();
+    fleet.serves(0).await;
+    let log = SessionLog::until_end(&client, session, turn).await;
+    log.check();
+    assert_eq!(log.text(turn, Voice::Message), "hello", "{:?}", log.outcome(turn));
+    assert_eq!(of_ours().await, made, "no second one");
+    let known = client.get_session(session).await.expect("it is there").opencode_session_id;
+    assert_eq!(known.as_ref(), made.first());
     fleet.stop().await;
 }

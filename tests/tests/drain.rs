@@ -5,8 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use berth_tests::{Fleet, SessionLog, UpProcess, within};
-use berth_wire::api::{CreateSession, PostMessage};
+use berth_tests::{Fleet, SessionLog, UpProcess, send, within};
+use berth_wire::{
+    api::{CreateSession, PostMessage},
+    event::SessionEvent,
+};
+use nix::sys::signal::Signal;
 use tokio::{
     io::AsyncReadExt,
     process::{Child, Command},
@@ -63,6 +67,22 @@ async fn sv_7_streams_end_cleanly_and_one_that_never_reads_is_left_behind() {
     assert!(!rest.is_empty());
 }
 
+/// Waits until so many event streams are open at the first server.
+async fn streams_open(fleet: &Fleet, count: usize) {
+    let (url, _) = fleet.address(0);
+    within("the streams to be open", async {
+        loop {
+            let answer = reqwest::get(format!("{url}/metrics")).await.expect("the server answers");
+            let counted = answer.text().await.expect("text");
+            if counted.contains(&format!("berth_server_event_streams {count}\n")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn sv_7_the_servers_program_ends_beside_open_streams_and_gives_its_lease_up() {
     let mut fleet = Fleet::start(1).await;
@@ -72,17 +92,7 @@ async fn sv_7_the_servers_program_ends_beside_open_streams_and_gives_its_lease_u
     let turn = client.post_message(session, &prompt, "before").await.expect("a prompt");
     SessionLog::until_end(&client, session, turn.id).await.check();
     let mut streams: Vec<Child> = (0..50).map(|_| curl(fleet.address(0), &session.to_string())).collect();
-    let (url, _) = fleet.address(0);
-    within("the streams to be open", async {
-        loop {
-            let answer = reqwest::get(format!("{url}/metrics")).await.expect("the server answers");
-            if answer.text().await.expect("text").contains("berth_server_event_streams 50") {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    streams_open(&fleet, 50).await;
     let (status, elapsed) = fleet.servers[0].terminate().await;
     assert_eq!(status.code(), Some(0), "{}", fleet.servers[0].log());
     assert!(elapsed < STATED, "it took {elapsed:?}");
@@ -107,4 +117,49 @@ async fn sv_7_a_second_sigterm_ends_it_at_once() {
     client.post_message(session, &PostMessage::text("@stub hang"), "k").await.expect("a prompt");
     let elapsed = up.stop_twice().await;
     assert!(elapsed < STATED, "it took {elapsed:?}");
+}
+
+/// opencode is stopped where it stands, in the middle of a turn: it answers nobody, and no signal but SIGKILL ends it.
+#[tokio::test]
+async fn sv_7_a_wedged_opencode_holds_up_no_program() {
+    let mut fleet = Fleet::start(1).await;
+    let client = fleet.client(0);
+    let session = fleet.session(0).await;
+    let prompt = PostMessage::text("@stub text:n=2000,d=20");
+    client.post_message(session, &prompt, "wedged").await.expect("a prompt");
+    let said = |event: &SessionEvent| event.payload.as_chunk().is_some();
+    SessionLog::until(&client, session, 0, "text", said).await;
+    let mut stream = curl(fleet.address(0), &session.to_string());
+    streams_open(&fleet, 1).await;
+    send(fleet.opencode_pid().await.expect("it runs"), Signal::SIGSTOP);
+
+    let (status, elapsed) = fleet.servers[0].terminate().await;
+    assert_eq!(status.code(), Some(0), "{}", fleet.servers[0].log());
+    assert!(elapsed < STATED, "the server took {elapsed:?}");
+    let ended = within("the end of a stream", stream.wait()).await.expect("it ends");
+    assert_eq!(ended.code(), Some(0));
+    for program in [&mut fleet.sidecar, &mut fleet.supervisor] {
+        let (status, elapsed) = program.terminate().await;
+        assert_eq!(status.code(), Some(0), "{}", program.log());
+        assert!(elapsed < STATED, "{} took {elapsed:?}", program.name);
+    }
+    fleet.stop().await;
+}
+
+#[tokio::test]
+async fn sv_7_a_wedged_opencode_does_not_hold_up_local_mode() {
+    let up = UpProcess::start().await;
+    let client = up.client();
+    let new = CreateSession::default();
+    let session = client.create_session("local", "default", &new).await.expect("a session").id;
+    let prompt = PostMessage::text("@stub text:n=2000,d=20");
+    client.post_message(session, &prompt, "wedged").await.expect("a prompt");
+    let said = |event: &SessionEvent| event.payload.as_chunk().is_some();
+    SessionLog::until(&client, session, 0, "text", said).await;
+    for pid in up.processes() {
+        send(pid, Signal::SIGSTOP);
+    }
+    let begun = Instant::now();
+    up.stop().await;
+    assert!(begun.elapsed() < STATED, "it took {:?}", begun.elapsed());
 }

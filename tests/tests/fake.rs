@@ -83,18 +83,33 @@ fn expected(fault: Fault) -> &'static str {
     }
 }
 
+/// opencode works on for ever at what has ended for us: nothing else is sent to that session, whose next prompt has an end of
+/// its own, and other sessions go on.
+async fn check_endless(stack: &FakeStack, session: Uuid) {
+    let prompts = || stack.fake.requests().iter().filter(|seen| seen.path.ends_with("/prompt_async")).count();
+    let sent = prompts();
+    assert_eq!(play(stack, session, PROMPT).await, "SessionBusy");
+    assert_eq!(prompts(), sent);
+    let other = stack.session().await;
+    assert_eq!(play(stack, other, PROMPT).await, TEXT);
+}
+
 #[tokio::test]
 async fn each_fault_of_a_turn_has_its_end_and_leaves_the_session_usable() {
     let faults = Fault::all(200).filter(|fault| !matches!(fault, Fault::Stream(StreamFault::Dies(_))));
     let play = |fault: Fault| async move {
-        let stack = FakeStack::start(limits()).await;
+        let never_ends = [TurnFault::Deaf, TurnFault::NeverIdle].map(Fault::Turn).contains(&fault);
+        // A prompt behind a turn that never ends waits for as long as a turn may take.
+        let (silence, turn) = (Duration::from_secs(3), Duration::from_secs(6));
+        let short = WatchdogLimits { silence, turn, ..limits().watchdog };
+        let watchdog = if never_ends { short } else { limits().watchdog };
+        let stack = FakeStack::start(Limits { watchdog, ..limits() }).await;
         let session = stack.session().await;
         // An abort must not have its effect where none comes.
-        let (prompt, deaf) =
-            if fault == Fault::Turn(TurnFault::Deaf) { (HANG, true) } else { (PROMPT, false) };
+        let prompt = if fault == Fault::Turn(TurnFault::Deaf) { HANG } else { PROMPT };
         let first = play(&stack, session, &format!("fault:{fault}\n{prompt}")).await;
-        if deaf || fault == Fault::Turn(TurnFault::NeverIdle) {
-            // It works on, and nothing else is sent to it meanwhile.
+        if never_ends {
+            check_endless(&stack, session).await;
             stack.kill_and_restart();
         }
         let next = play(&stack, session, PROMPT).await;

@@ -159,30 +159,73 @@ async fn restart_opencode(stack: &Stack) {
 
 const TOUCH: &str = r#"@stub tool:bash:{"command":"touch ran","description":"Touch"} >> say:done"#;
 
-/// What the README says of local mode: the project's files loosen a person's policy, unless they are left out.
-#[tokio::test]
-async fn sv_5_the_projects_configuration_can_loosen_the_policy_unless_it_is_left_out() {
-    for left_out in [false, true] {
-        let environment = if left_out { vec![("OPENCODE_DISABLE_PROJECT_CONFIG", "1")] } else { Vec::new() };
-        let permission = json!({ "bash": "ask" });
-        let limits = Limits { ask: Duration::from_secs(1), ..Limits::default() };
-        let stack = Stack::with(Options { permission, environment, limits, ..Options::default() }).await;
-        let agents = stack.work.join(".opencode/agent");
-        std::fs::create_dir_all(&agents).expect("a folder can be made");
-        let build = "---\nmode: primary\npermission:\n  bash: allow\n---\nYou build.\n";
-        std::fs::write(agents.join("build.md"), build).expect("a file");
-        restart_opencode(&stack).await;
-        let session = stack.session().await.id;
-        let (turn, log) = stack.prompt(session, TOUCH).await;
-        let asked = log.kinds(turn.id).iter().any(|kind| kind == "permission_requested");
-        assert_eq!(
-            (asked, stack.work.join("ran").exists()),
-            (left_out, !left_out),
-            "{:?}",
-            log.outcome(turn.id)
-        );
-        stack.stop().await;
+/// A task for a subagent that touches a file, written so that its marks are not taken for those of the script around it.
+fn delegated(agent: &str) -> String {
+    let prompt = r#"@stub2 tool:bash:{"command":"touch ran","description":"Touch"}"#;
+    let task = json!({ "description": "touch", "subagent_type": agent, "prompt": prompt });
+    format!("@stub tool:task:{} >> say:done", task.to_string().replace("@stub2", "\\u0040stub2"))
+}
+
+/// What a project may bring along, one path in each: in place of opencode's own agent, in `opencode.json` for agents of the
+/// user's, an agent of its own, and a subagent of its own.
+fn loosen(work: &std::path::Path) {
+    let agents = work.join(".opencode/agent");
+    std::fs::create_dir_all(&agents).expect("a folder can be made");
+    for (name, mode) in [("build", "primary"), ("loose", "primary"), ("helper", "subagent")] {
+        let text =
+            format!("---\ndescription: {name}\nmode: {mode}\npermission:\n  bash: allow\n---\nYou build.\n");
+        std::fs::write(agents.join(format!("{name}.md")), text).expect("a file");
     }
+    let allow = json!({ "permission": { "bash": "allow" } });
+    let config = json!({ "agent": { "plain": allow, "careful": allow } });
+    std::fs::write(work.join("opencode.json"), config.to_string()).expect("a file");
+}
+
+/// What the README says of local mode: the project's files loosen a person's policy, unless they are left out.
+async fn sv_5(left_out: bool) {
+    let environment = if left_out { vec![("OPENCODE_DISABLE_PROJECT_CONFIG", "1")] } else { Vec::new() };
+    // What the user says of an agent itself holds against the project's `opencode.json`; what is said for all does not.
+    let careful = json!({ "mode": "primary", "permission": { "bash": "ask" } });
+    let config = json!({ "agent": { "plain": { "mode": "primary" }, "careful": careful } });
+    let permission = json!({ "bash": "ask" });
+    let limits = Limits { ask: Duration::from_secs(1), ..Limits::default() };
+    let stack = Stack::with(Options { permission, environment, limits, config, ..Options::default() }).await;
+    loosen(&stack.work);
+    restart_opencode(&stack).await;
+    let subagent = delegated(if left_out { "general" } else { "helper" });
+    for (agent, prompt, asks) in [
+        (None, TOUCH, left_out),
+        (Some("plain"), TOUCH, left_out),
+        (Some("careful"), TOUCH, true),
+        (Some("careful"), &*subagent, left_out),
+    ] {
+        let session = stack.session().await.id;
+        let body = PostMessage { agent: agent.map(str::to_owned), ..PostMessage::text(prompt) };
+        let turn = post(&stack, session, body).await;
+        let log = SessionLog::until_end(&stack.client, session, turn).await;
+        log.check();
+        let asked = log.kinds(turn).iter().any(|kind| kind == "permission_requested");
+        let ran = std::fs::remove_file(stack.work.join("ran")).is_ok();
+        assert_eq!((asked, ran), (asks, !asks), "{agent:?} {prompt}: {:?}", log.outcome(turn));
+    }
+    // Somebody who asks for the project's own agent gets it, or hears that there is none.
+    let session = stack.session().await.id;
+    let body = PostMessage { agent: Some("loose".to_owned()), ..PostMessage::text(TOUCH) };
+    let turn = post(&stack, session, body).await;
+    let log = SessionLog::until_end(&stack.client, session, turn).await;
+    let unknown = left_out.then_some(TurnErrorReason::AgentNotFound);
+    assert_eq!((reason(&log, turn), stack.work.join("ran").exists()), (unknown, !left_out));
+    stack.stop().await;
+}
+
+#[tokio::test]
+async fn sv_5_the_projects_configuration_can_loosen_the_policy() {
+    sv_5(false).await;
+}
+
+#[tokio::test]
+async fn sv_5_a_projects_configuration_that_is_left_out_loosens_nothing() {
+    sv_5(true).await;
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use tokio::{process::Command, time::timeout};
 use crate::{
     home::{Home, Up},
     process::{Finished, LIMIT, finish},
+    tmux::Tmux,
 };
 
 /// Real name `real/repo`, which `link` leads to.
@@ -111,6 +112,42 @@ async fn sessions_of_a_directory_are_found_by_link_and_by_real_name() {
         }
     };
     timeout(LIMIT, told).await.expect("the change is told in time, by its path in the directory");
+    up.signal(Signal::SIGTERM);
+    assert_eq!(up.ended().await, 0);
+}
+
+#[tokio::test]
+async fn cl_1_a_conversation_in_a_directory_through_a_link() {
+    let linked = Linked::new();
+    let mut up = Up::start(&linked.home, &[&linked.link]).await;
+    let tmux = Tmux::start(&linked.command(&["chat"]), 100, 30);
+    tmux.sees("/help").await;
+
+    // A file inside, by the link: nobody is asked.
+    let file = format!("{}/typed.txt", linked.link);
+    tmux.enters(&format!(
+        "@stub tool:write:{{\"filePath\":\"{file}\",\"content\":\"two\\n\"}} >> say:written"
+    ));
+    tmux.wait_for_count("✓ done", 1).await;
+    assert!(!tmux.text().contains("external"), "{}", tmux.text());
+    assert_eq!(fs::read_to_string(linked.home.path("real/repo/typed.txt")).unwrap(), "two\n");
+
+    tmux.enters("@stub tool:bash:{\"command\":\"pwd -P > where\",\"description\":\"where\"} >> say:asked");
+    tmux.sees("[y] once").await;
+    tmux.press(&["y"]);
+    tmux.wait_for_count("✓ done", 2).await;
+    assert_eq!(fs::read_to_string(linked.home.path("real/repo/where")).unwrap().trim(), linked.real);
+
+    // What it changed, and this very session, are found.
+    tmux.enters("/diff");
+    tmux.wait_for("typed.txt").await;
+    tmux.enters("/sessions");
+    tmux.sees("› ").await;
+    tmux.press(&["C-c", "C-d"]);
+    assert_eq!(tmux.code().await, 0);
+    for name in [&linked.link, &linked.real] {
+        assert_eq!(linked.listed(name).await, 1, "{name}");
+    }
     up.signal(Signal::SIGTERM);
     assert_eq!(up.ended().await, 0);
 }
