@@ -96,6 +96,8 @@ pub enum TurnErrorReason {
     InstanceDisposed,
     /// What the server had stored of the turn is lost, or this version does not understand it.
     StateUnreadable,
+    /// The server broke off at the turn again and again: a defect of Berth.
+    ServerDefect,
     /// An error that opencode did not type; its words are in the message.
     OpencodeError,
 }

@@ -30,6 +30,8 @@ pub struct Metrics {
     pub(crate) open_turns: Family<OpenLabel, Gauge>,
     /// Calls of runners to doors that came to their end.
     pub(crate) calls: Family<Called, Counter>,
+    /// Owners of sandboxes that broke off by a defect.
+    pub(crate) owner_defects: Counter,
 }
 
 /// Labels of an answered request.
@@ -102,6 +104,7 @@ impl Default for Metrics {
             turns_ended: Family::default(),
             open_turns: Family::default(),
             calls: Family::default(),
+            owner_defects: Counter::default(),
         }
     }
 }
@@ -117,6 +120,8 @@ impl Metrics {
         registry.register("turns_ended", "Turns that came to their end", self.turns_ended.clone());
         registry.register("open_turns", "Turns that wait or run", self.open_turns.clone());
         registry.register("runner_calls", "Calls of runners to doors that ended", self.calls.clone());
+        let defects = self.owner_defects.clone();
+        registry.register("owner_defects", "Owners of sandboxes that broke off by a defect", defects);
     }
 
     /// A request was answered.

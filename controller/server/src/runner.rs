@@ -9,7 +9,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
@@ -25,6 +25,7 @@ mod aliases;
 mod asks;
 mod batch;
 mod calls;
+mod defect;
 mod gone;
 mod lease;
 mod link;
@@ -35,7 +36,8 @@ mod starter;
 #[cfg(test)]
 mod tests;
 
-use lease::Lease;
+use defect::{AtWork, Defects};
+use lease::{Lease, Taken};
 use owner::{Owner, OwnerError};
 use starter::Starter;
 
@@ -92,6 +94,7 @@ struct Common {
 struct Runner {
     common: Common,
     key: SandboxKey,
+    defects: Defects,
 }
 
 /// What a runner does next.
@@ -105,7 +108,7 @@ enum Next {
 }
 
 impl Runner {
-    async fn run(self, shutdown: CancellationToken) {
+    async fn run(mut self, shutdown: CancellationToken) {
         let key = self.key.clone();
         let mut work = self.common.store.watch_work(&key);
         let mut changes = self.common.directory.changes();
@@ -139,11 +142,11 @@ impl Runner {
 
     /// Owns the sandbox while there is something to do; then tells what is next.
     async fn run_if_needed(
-        &self,
+        &mut self,
         key: &SandboxKey,
         shutdown: &CancellationToken,
     ) -> Result<Next, OwnerError> {
-        let Common { store, directory, limits, metrics, owner } = &self.common;
+        let Common { store, directory, limits, owner, .. } = &self.common;
         let gone = directory.is_gone(&key.namespace, &key.name);
         if store.load_work(key).await?.is_empty() {
             return Ok(if gone { Next::End } else { Next::Wait(POLL) });
@@ -152,27 +155,57 @@ impl Runner {
         if address.is_none() && !gone {
             return Ok(Next::WaitForAddress);
         }
-        let (lease, taken) = match Lease::take(store, key, *owner, limits).await? {
+        let taken = match Lease::take(store, key, *owner, limits).await? {
             Ok(taken) => taken,
             Err(remaining) => return Ok(Next::Wait(remaining)),
         };
+        let (lease, began, at_work) = (Arc::clone(&taken.0), Instant::now(), Arc::<AtWork>::default());
         let result = if let Some(address) = address {
-            let owner = Owner::new(
-                Arc::clone(store),
-                &address,
-                limits.clone(),
-                metrics.clone(),
-                (Arc::clone(&lease), taken),
-            );
-            let run = Box::pin(async { self.run_owner(owner?, &address, shutdown).await });
-            unless_panicked(run).await
+            unless_panicked(self.own(&address, taken, Arc::clone(&at_work), shutdown)).await
         } else {
             let limits = Arc::new(limits.clone());
             let end = Box::pin(gone::end_all(&**store, key, &lease, &limits));
             unless_panicked(end).await.map(|()| Next::Wait(Duration::ZERO))
         };
         lease.release().await;
+        match &result {
+            Ok(_) => self.defects.clear(),
+            Err(error) if error.is_defect() => self.take_defect(began.elapsed(), &at_work).await,
+            Err(_) => {}
+        }
         result
+    }
+
+    /// Owns a sandbox that was taken over, and notes what it is at.
+    async fn own(
+        &self,
+        address: &SandboxAddress,
+        taken: Taken,
+        at_work: Arc<AtWork>,
+        shutdown: &CancellationToken,
+    ) -> Result<Next, OwnerError> {
+        let Common { store, limits, metrics, .. } = &self.common;
+        let owner = Owner::new(Arc::clone(store), address, limits.clone(), metrics.clone(), taken)?;
+        Box::pin(self.run_owner(owner.noting(at_work), address, shutdown)).await
+    }
+
+    /// An owner broke off, after it had worked for so long. What too many in a row broke off at ends.
+    async fn take_defect(&mut self, worked: Duration, at_work: &AtWork) {
+        let Common { store, limits, metrics, owner, .. } = &self.common;
+        metrics.owner_defects.inc();
+        if !self.defects.note(worked) {
+            return;
+        }
+        let end = Box::pin(async {
+            let Ok(taken) = Lease::take(store, &self.key, *owner, limits).await? else { return Ok(()) };
+            let ended =
+                unless_panicked(defect::end(&**store, &self.key, &taken, limits, at_work.last())).await;
+            taken.0.release().await;
+            ended
+        });
+        if let Err(error) = unless_panicked(end).await {
+            report(&self.key, &error);
+        }
     }
 
     /// Runs the owner until it has nothing to do, or its door is not where it was.

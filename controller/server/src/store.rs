@@ -331,15 +331,26 @@ pub struct SessionWork {
     pub unreadable: Vec<UnreadableTurn>,
 }
 
-/// A turn of which something stored is not understood.
+/// Why a turn cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unusable {
+    /// Something that is stored of it is not understood.
+    Value,
+    /// What is stored of its session is damaged: no other turn of that can run either.
+    Session,
+    /// The server breaks off at it again and again: a defect.
+    Defect,
+}
+
+/// A turn that cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableTurn {
     /// The turn.
     pub id: Uuid,
     /// It runs; else it waits.
     pub runs: bool,
-    /// No other turn of its session can run either.
-    pub of_session: bool,
+    /// Why it cannot go on.
+    pub why: Unusable,
     /// What is wrong, for the log.
     pub error: String,
 }

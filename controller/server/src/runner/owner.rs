@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::{
     batch::{Batch, Pending},
     calls::{self, Done, End},
+    defect::AtWork,
     lease::{Lease, Taken},
     link::{self, Link, LinkEvent},
     sandbox::Sandbox,
@@ -57,6 +58,18 @@ pub(crate) enum OwnerError {
     Panicked,
 }
 
+impl OwnerError {
+    /// A defect of ours, or a value that no way leads past: whoever starts again will meet it again.
+    pub(super) fn is_defect(&self) -> bool {
+        match self {
+            Self::Panicked => true,
+            Self::Task(error) => error.is_panic(),
+            Self::Store(error) => error.is_of_a_value(),
+            Self::TakenOver | Self::Address(_) => false,
+        }
+    }
+}
+
 impl From<StoreError> for OwnerError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -74,6 +87,8 @@ pub(super) struct Owner {
     client: OpencodeClient,
     /// Told when the door does not take the password.
     refused: Arc<Notify>,
+    /// Told of each session that something is handed to.
+    at_work: Arc<AtWork>,
     key: SandboxKey,
     /// Other names of its working directory.
     aliases: Arc<[String]>,
@@ -116,6 +131,7 @@ impl Owner {
             metrics,
             client,
             refused: Arc::default(),
+            at_work: Arc::default(),
             key,
             aliases: address.aliases.clone().into(),
             lease,
@@ -135,6 +151,12 @@ impl Owner {
     /// Told when the door does not take the password.
     pub(super) fn refused(&self) -> Arc<Notify> {
         Arc::clone(&self.refused)
+    }
+
+    /// The same owner, which notes there what it is at, for those who find that it broke off.
+    pub(super) fn noting(mut self, at_work: Arc<AtWork>) -> Self {
+        self.at_work = at_work;
+        self
     }
 
     /// Runs until nothing was to do for the linger time, or until `shutdown`.
@@ -282,8 +304,15 @@ impl Owner {
     async fn feed(&mut self, session: Uuid, input: Input<'_>) -> Result<(), OwnerError> {
         let at = self.moment();
         let Some(live) = self.sessions.get_mut(&session) else { return Ok(()) };
+        // What every session is told of is nobody's work, once it is done with.
+        let passing = matches!(input, Input::Alive | Input::Tick | Input::Lost);
+        let before = self.at_work.replace(Some(session));
         let outputs = live.step(input, &at);
-        self.perform(session, outputs).await
+        self.perform(session, outputs).await?;
+        if passing {
+            self.at_work.replace(before);
+        }
+        Ok(())
     }
 
     async fn feed_all(&mut self, input: impl Fn() -> Input<'static>) -> Result<(), OwnerError> {

@@ -280,6 +280,11 @@ impl Session {
         self.translator.as_ref().is_some_and(|translator| translator.concerns(event))
     }
 
+    /// A turn runs.
+    pub(super) fn runs(&self) -> bool {
+        self.turn().is_some()
+    }
+
     /// The model in use, when it is not known how much it takes.
     pub(super) fn unsized_model(&self) -> Option<&ModelReference> {
         self.translator.as_ref()?.unsized_model()

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Common, POLL, Runner};
+use super::{Common, POLL, Runner, defect::Defects};
 use crate::{directory::SandboxAddress, http::error_chain, store::SandboxKey};
 
 /// Least time between two looks for what is left of sandboxes that are gone.
@@ -92,7 +92,7 @@ impl Starter {
     fn start(&mut self, key: SandboxKey, shutdown: &CancellationToken) {
         let (common, tasks) = (&self.common, &mut self.tasks);
         self.running.entry(key).or_insert_with_key(|key| {
-            let runner = Runner { common: common.clone(), key: key.clone() };
+            let runner = Runner { common: common.clone(), key: key.clone(), defects: Defects::default() };
             tasks.spawn(runner.run(shutdown.clone()))
         });
     }

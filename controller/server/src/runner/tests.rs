@@ -26,6 +26,7 @@ use crate::{
     store::{Cancel, Change, Commit, Removed, SessionCommit},
 };
 
+mod defect;
 mod door;
 mod fence;
 mod lease;

@@ -24,6 +24,12 @@ impl Owner {
                 let epoch = state.epoch.clone();
                 self.cursor = Some(berth_wire::door::Cursor { epoch, seq: state.seq });
                 self.tell(&SandboxInput::Opened(&state)).await?;
+                // A turn that runs is one of an owner whose position is not known any more.
+                let running: Vec<Uuid> =
+                    self.sessions.iter().filter(|(_, session)| session.runs()).map(|(&id, _)| id).collect();
+                for session in running {
+                    self.feed(session, Input::Gap).await?;
+                }
                 self.read_states().await?;
             }
             LinkEvent::Connected => self.tell(&SandboxInput::Connected).await?,

@@ -20,7 +20,7 @@ use super::{Input, Running};
 use crate::{
     config::Limits,
     runner::calls::{CallResult, Look, PrepareError},
-    store::{Answer, OpenAsk, OpenTurn, SessionWork, TurnOptions, UnreadableTurn},
+    store::{Answer, OpenAsk, OpenTurn, SessionWork, TurnOptions, UnreadableTurn, Unusable},
 };
 
 mod bench;
@@ -575,7 +575,7 @@ fn a_running_turn_is_resumed_with_what_was_used_of_its_time() {
 #[test]
 fn a_turn_whose_rows_are_not_understood_ends_and_the_others_go_on() {
     let unreadable =
-        |id, runs| vec![UnreadableTurn { id, runs, of_session: false, error: "no JSON".to_owned() }];
+        |id, runs| vec![UnreadableTurn { id, runs, why: Unusable::Value, error: "no JSON".to_owned() }];
     let resumed = |bench: Bench, change: fn(&mut SessionWork)| {
         let Bench { mut session, mut work, .. } = bench;
         work.translator = session.state_to_save();

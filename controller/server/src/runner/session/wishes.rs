@@ -3,7 +3,7 @@
 use berth_opencode::{ClientError, Ensured, EnsuredHow, NewSession, SessionTranslator, TurnPhase};
 use berth_wire::{
     event::{EventPayload, SessionReset},
-    turn::{TurnErrorReason, TurnOutcome},
+    turn::{TurnError, TurnErrorReason, TurnOutcome},
 };
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     http::error_chain,
-    store::{Change, NewEvent, SessionWork, UnreadableTurn},
+    store::{Change, NewEvent, SessionWork, UnreadableTurn, Unusable},
 };
 
 /// Pause before a look at what kept a turn from being started.
@@ -56,10 +56,9 @@ impl Session {
 
     /// Ends a turn that cannot go on, since what is stored of it is not understood; the session's other turns do.
     fn end_unreadable(&mut self, turn: UnreadableTurn, at: &Moment, out: &mut Vec<Output>) {
-        let message = unreadable_words(&turn);
-        let UnreadableTurn { id, runs, of_session: _, error: what } = turn;
-        tracing::error!(session_id = %self.id, turn_id = %id, error = what, "stored turn is not understood; it ends");
-        let error = error(TurnErrorReason::StateUnreadable, message);
+        let error = unusable(&turn);
+        let UnreadableTurn { id, runs, why, error: what } = turn;
+        tracing::error!(session_id = %self.id, turn_id = %id, ?why, error = what, "turn cannot go on; it ends");
         if self.turn_id() == Some(id) {
             // One whose state is lost too, or whose end is held, ends by that.
             if self.phase() != TurnPhase::Idle {
@@ -284,19 +283,33 @@ impl Session {
 }
 
 /// What its caller is told of it.
-fn unreadable_words(turn: &UnreadableTurn) -> &'static str {
-    match turn {
-        UnreadableTurn { of_session: true, .. } => {
-            "what is stored of this session is damaged, and opencode cannot be reached for it any more: read what it has, and go on \
-             in a new session"
+fn unusable(turn: &UnreadableTurn) -> TurnError {
+    let message = match (turn.why, turn.runs) {
+        (Unusable::Session, _) => {
+            "what is stored of this session is damaged, and opencode cannot be reached for it any more: read what it has, and \
+             go on in a new session"
         }
-        UnreadableTurn { runs: true, .. } => {
+        (Unusable::Value, true) => {
             "this version of the server does not understand what is stored of this turn, and cannot follow it; opencode may \
              still work on it, and the next prompt waits until it does not: see what it left, then send again"
         }
-        UnreadableTurn { .. } => {
+        (Unusable::Value, false) => {
             "this version of the server does not understand what is stored of this prompt, which was not sent: send it \
              again"
         }
-    }
+        (Unusable::Defect, true) => {
+            "the server broke off at this turn again and again, and follows it no more: a defect of Berth, of which its log \
+             tells more; opencode may still work on it, and the next prompt waits until it does not: see what it left, then \
+             send again"
+        }
+        (Unusable::Defect, false) => {
+            "the server broke off at this prompt again and again before it was sent: a defect of Berth, of which its log \
+             tells more"
+        }
+    };
+    let reason = match turn.why {
+        Unusable::Defect => TurnErrorReason::ServerDefect,
+        Unusable::Value | Unusable::Session => TurnErrorReason::StateUnreadable,
+    };
+    error(reason, message)
 }

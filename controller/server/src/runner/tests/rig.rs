@@ -56,6 +56,7 @@ pub(super) struct Rig {
     pub(super) store: Arc<dyn Store>,
     pub(super) door: FakeDoor,
     pub(super) limits: Limits,
+    pub(super) metrics: Metrics,
     pub(super) address: SandboxAddress,
     runners: Option<Runners>,
     #[expect(dead_code, reason = "it is there until the rig is dropped")]
@@ -83,7 +84,15 @@ impl Rig {
             door_password: SecretString::from("password"),
             pod_uid: None,
         };
-        Self { store: Arc::new(store), door, limits, address, runners: None, folder: None }
+        Self {
+            store: Arc::new(store),
+            door,
+            limits,
+            metrics: Metrics::default(),
+            address,
+            runners: None,
+            folder: None,
+        }
     }
 
     /// A rig whose runner runs.
@@ -105,7 +114,7 @@ impl Rig {
             &self.store,
             directory,
             &self.limits,
-            &Metrics::default(),
+            &self.metrics,
             Uuid::nil(),
             CancellationToken::new(),
         ));

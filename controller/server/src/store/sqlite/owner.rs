@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     super::{
         Change, Commit, NewEvent, OpenAsk, OpenTurn, PermissionRule, SandboxKey, SessionCommit, SessionWork,
-        StoreError, UnreadableTurn,
+        StoreError, UnreadableTurn, Unusable,
     },
     log::{append_events, end_turn, mark_removed},
     milliseconds, now,
@@ -138,7 +138,7 @@ async fn unreadable_session(
     let unreadable = turns.into_iter().map(|(id, runs)| UnreadableTurn {
         id,
         runs,
-        of_session: true,
+        why: Unusable::Session,
         error: error.to_owned(),
     });
     Ok(SessionWork {
@@ -180,7 +180,7 @@ async fn unless_unreadable<T: Default>(
     .fetch_optional(&mut **tx)
     .await?;
     let turn = turn.filter(|(id, _)| unreadable.iter().all(|turn| turn.id != *id));
-    unreadable.extend(turn.map(|(id, runs)| UnreadableTurn { id, runs, of_session: false, error }));
+    unreadable.extend(turn.map(|(id, runs)| UnreadableTurn { id, runs, why: Unusable::Value, error }));
     Ok(T::default())
 }
 

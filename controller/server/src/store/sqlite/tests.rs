@@ -10,7 +10,10 @@ use berth_wire::{
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
-use super::{super::Store, *};
+use super::{
+    super::{Store, Unusable},
+    *,
+};
 
 mod faults;
 
@@ -152,9 +155,8 @@ async fn a_damaged_session_takes_its_own_turns_out_and_no_other() {
     ] {
         spoil(spoiling, spoilt).await;
         let work = found().await.unwrap();
-        let blamed: Vec<_> =
-            work.unreadable.iter().map(|turn| (turn.id, turn.runs, turn.of_session)).collect();
-        assert_eq!(blamed, [(turns[0], false, true), (turns[1], false, true)]);
+        let blamed: Vec<_> = work.unreadable.iter().map(|turn| (turn.id, turn.runs, turn.why)).collect();
+        assert_eq!(blamed, [(turns[0], false, Unusable::Session), (turns[1], false, Unusable::Session)]);
         assert_eq!((work.running, work.queued, work.opencode_session_id), (None, None, None));
         assert_eq!(listed().await.len(), 2, "both can be seen");
     }
