@@ -54,7 +54,7 @@ pub(super) async fn end_all(
         }
     }
     let SandboxKey { namespace, name } = sandbox;
-    tracing::warn!(
+    tracing::info!(
         namespace,
         sandbox = name,
         sessions = ended,
