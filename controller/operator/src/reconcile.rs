@@ -7,6 +7,7 @@ use berth_api::{
     condition::{Finding, find, follow},
     layout, names,
 };
+use berth_wire::problem::error_chain;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -24,7 +25,7 @@ use crate::{
     build::build,
     decide::is_owned,
     door, ending,
-    error::{ReconcileError, cannot, chain},
+    error::{ReconcileError, cannot},
     judge::{self, Blocked, Seen, judge, reference},
     metrics::Metrics,
     platform::Platform,
@@ -162,7 +163,7 @@ async fn tell(
         match context.recorder.publish(&event, &sandbox.object_ref(&())).await {
             Err(kube::Error::Api(status)) if refusal::is_of_an_ending_namespace(&status) => {}
             Err(error) => {
-                let (sandbox, error) = (sandbox.name_any(), chain(&error));
+                let (sandbox, error) = (sandbox.name_any(), error_chain(&error));
                 tracing::warn!(namespace, sandbox, error, "an event was not written");
             }
             Ok(()) => {}
