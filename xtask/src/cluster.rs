@@ -13,9 +13,16 @@ mod layout;
 mod lifecycle;
 mod node;
 mod programs;
+mod temporary;
 mod unified;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+pub(crate) use temporary::TemporaryCluster;
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
 
 use clap::{Args, Subcommand};
 
@@ -61,6 +68,13 @@ enum Action {
     Node,
 }
 
+/// The command that loads an archive with an image into the node.
+fn load(layout: &Layout, archive: &Path) -> anyhow::Result<Command> {
+    let mut load = lifecycle::running(layout)?.command("ctr");
+    load.args(["--namespace", "k8s.io", "images", "import"]).arg(std::path::absolute(archive)?);
+    Ok(load)
+}
+
 /// Does what `arguments` ask for.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let layout = Layout::new(&workspace.cache, &arguments.name, arguments.kubernetes);
@@ -71,11 +85,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
         Action::Kubeconfig => println!("{}", lifecycle::running(&layout)?.kubeconfig.display()),
         Action::LoadImage { archives } => {
             for archive in archives {
-                let state = lifecycle::running(&layout)?;
-                let archive = std::path::absolute(archive)?;
-                run_shown(
-                    state.command("ctr").args(["--namespace", "k8s.io", "images", "import"]).arg(archive),
-                )?;
+                run_shown(&mut load(&layout, archive)?)?;
             }
         }
         Action::Exec { command } => {

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
@@ -21,6 +22,9 @@ use crate::{
 
 /// What `berth-sandbox` is built on, and the suite of Debian that stands in for it where no registry is asked.
 const BASE: (&str, &str) = ("docker.io/library/debian:bookworm-slim", "bookworm");
+
+/// Cargo's profile for images of tests.
+pub(crate) const QUICK: &str = "dev";
 
 /// An image of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,18 +63,42 @@ enum Builder {
 /// Builds the images, and prints for each its name, archive and size.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let images = if arguments.images.is_empty() { Image::value_variants() } else { &arguments.images };
-    let profile = if arguments.quick { "dev" } else { pod::POD_PROFILE };
+    let profile = if arguments.quick { QUICK } else { pod::POD_PROFILE };
     packages::ensure(workspace, &packages::OF_PROGRAMS)?;
     let builder = if arguments.docker { Builder::Docker } else { Builder::Buildah };
     if builder == Builder::Buildah {
         packages::ensure(workspace, &packages::OF_IMAGES)?;
     }
+    let _lock = lock(workspace)?;
     for image in images {
         let archive = image.build(workspace, builder, profile).with_context(|| image.name())?;
         let size = fs::metadata(&archive)?.len() / 1024;
         println!("{} {} {size} KiB", image.reference(), archive.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds all images and gives their archives, which stay as they are while the file is held.
+pub(crate) fn all(workspace: &Workspace, profile: &str) -> anyhow::Result<(Vec<PathBuf>, fs::File)> {
+    packages::ensure(workspace, &packages::OF_PROGRAMS)?;
+    packages::ensure(workspace, &packages::OF_IMAGES)?;
+    let lock = lock(workspace)?;
+    let build =
+        |image: &Image| image.build(workspace, Builder::Buildah, profile).with_context(|| image.name());
+    Ok((Image::value_variants().iter().map(build).collect::<anyhow::Result<_>>()?, lock))
+}
+
+/// Contexts and archives.
+fn home(workspace: &Workspace) -> PathBuf {
+    workspace.cache.join("images")
+}
+
+/// Contexts and archives have one place for all who build.
+fn lock(workspace: &Workspace) -> anyhow::Result<fs::File> {
+    fs::create_dir_all(home(workspace))?;
+    let lock = fs::File::create(home(workspace).join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 impl Image {
@@ -85,11 +113,7 @@ impl Image {
 
     fn build(self, workspace: &Workspace, builder: Builder, profile: &str) -> anyhow::Result<PathBuf> {
         let name = self.name();
-        let home = workspace.cache.join("images");
-        fs::create_dir_all(&home)?;
-        // Contexts and archives have one place for all who build.
-        let lock = fs::File::create(home.join("lock"))?;
-        lock.lock()?;
+        let home = home(workspace);
         let context = home.join(&name);
         // What an earlier build was made of must not get into this one.
         if context.exists() {
@@ -100,17 +124,34 @@ impl Image {
         copy(&containerfile, &context.join("Containerfile"))?;
         self.gather(workspace, profile, &context)?;
         let archive = home.join(format!("{name}.tar"));
+        let stamp = home.join(format!("{name}.sources"));
+        let sources = format!("{builder:?} {}", hash(&context)?);
+        let is_built = archive.is_file() && fs::read_to_string(&stamp).is_ok_and(|built| built == sources);
+        if !is_built {
+            self.write(workspace, builder, &context, &archive)?;
+            fs::write(stamp, sources)?;
+        }
+        fs::remove_dir_all(&context)?;
+        Ok(archive)
+    }
+
+    /// Builds what is in `context`.
+    fn write(
+        self,
+        workspace: &Workspace,
+        builder: Builder,
+        context: &Path,
+        archive: &Path,
+    ) -> anyhow::Result<()> {
         match builder {
             Builder::Buildah => {
                 if self == Self::Sandbox {
                     make_base(workspace)?;
                 }
-                build(workspace, &context, &self.reference(), &archive)?;
+                build(workspace, context, &self.reference(), archive)
             }
-            Builder::Docker => build_with_docker(workspace, &context, &self.reference(), &archive)?,
+            Builder::Docker => build_with_docker(workspace, context, &self.reference(), archive),
         }
-        fs::remove_dir_all(&context)?;
-        Ok(archive)
     }
 
     /// Puts what the Containerfile copies into its context.
@@ -125,7 +166,10 @@ impl Image {
                 copy(Path::new(CERTIFICATES), &context.join("ca-certificates.crt"))?;
                 copy_into(context, &programs("berth-controller")?)
             }
-            Self::Testkit => copy_into(context, &programs("berth-testkit")?),
+            Self::Testkit => {
+                copy_into(context, &programs("berth-testkit")?)?;
+                copy_into(context, &programs("berth-serve")?)
+            }
             Self::Sandbox => {
                 // The pinned one, whatever this machine's tests use: its configuration directory is beside it.
                 let mut install = workspace.command("deploy/opencode/install.sh");
@@ -140,6 +184,27 @@ impl Image {
             }
         }
     }
+}
+
+/// Of all files below a directory, with their names: what an image was built of need not be built again.
+fn hash(directory: &Path) -> anyhow::Result<String> {
+    let mut hasher = DefaultHasher::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        let mut entries: Vec<_> = fs::read_dir(&directory)?.collect::<Result<_, _>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            entry.path().hash(&mut hasher);
+            if entry.file_type()?.is_dir() {
+                waiting.push(entry.path());
+            } else if entry.file_type()?.is_symlink() {
+                fs::read_link(entry.path())?.hash(&mut hasher);
+            } else {
+                fs::read(entry.path())?.hash(&mut hasher);
+            }
+        }
+    }
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
@@ -263,6 +328,26 @@ mod tests {
             }
         }
         assert_eq!(list.matches("  - ").count(), manifests);
+    }
+
+    #[test]
+    fn the_hash_tells_of_every_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("b")).unwrap();
+        let mut seen = vec![hash(directory.path()).unwrap()];
+        fs::write(path("b/one"), "1").unwrap();
+        seen.push(hash(directory.path()).unwrap());
+        fs::write(path("b/one"), "2").unwrap();
+        seen.push(hash(directory.path()).unwrap());
+        fs::rename(path("b/one"), path("b/two")).unwrap();
+        seen.push(hash(directory.path()).unwrap());
+        std::os::unix::fs::symlink("two", path("b/one")).unwrap();
+        seen.push(hash(directory.path()).unwrap());
+        assert_eq!(hash(directory.path()).unwrap(), seen[4]);
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 5);
     }
 
     #[test]

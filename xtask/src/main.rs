@@ -53,6 +53,9 @@ enum Task {
         /// Full counts and long durations (`BERTH_SOAK=1`), and a report in docs/soak/.
         #[arg(long)]
         soak: bool,
+        /// Only the end-to-end tests, on a cluster.
+        #[arg(long, conflicts_with = "soak")]
+        end_to_end: bool,
     },
     /// Runs the benchmarks, optimised: a table on standard error, JSON on standard output.
     Bench {
@@ -83,7 +86,8 @@ fn main() -> anyhow::Result<ExitCode> {
             )
         }
         Task::Check { steps } => Ok(check::run(&workspace, &steps)),
-        Task::Test { soak } => test::run(&workspace, soak),
+        Task::Test { end_to_end: true, .. } => test::run_end_to_end(&workspace),
+        Task::Test { soak, .. } => test::run(&workspace, soak),
         Task::Bench { filter, write } => bench::run(&workspace, filter.as_deref(), write),
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Task::PodBinaries => pod::build(&workspace),

@@ -3,6 +3,7 @@
 //! The counts come from what the test programs say; a program that starts and never says its result (it crashed,
 //! or something it left behind holds its output open) counts as one failure.
 
+mod cluster;
 mod programs;
 mod report;
 mod side_by_side;
@@ -13,10 +14,11 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use self::{
     programs::Program,
@@ -25,7 +27,11 @@ use self::{
     tally::Tally,
     temporary::Temporary,
 };
-use crate::{process::capture, tools, workspace::Workspace};
+use crate::{
+    process::{capture, run_shown},
+    tools,
+    workspace::Workspace,
+};
 
 /// How many test programs run at a time; each runs as many tests at a time as there are processors.
 const PROGRAMS_AT_A_TIME: usize = 1;
@@ -58,11 +64,28 @@ pub(crate) fn run(workspace: &Workspace, soak: bool) -> anyhow::Result<ExitCode>
             Err(error) => tally.fail(format!("the report was not written: {error:#}")),
         }
     }
+    Ok(conclude(&tally))
+}
+
+/// Builds and runs only the end-to-end tests.
+pub(crate) fn run_end_to_end(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    // A test runs it.
+    run_shown(workspace.command(&workspace.cargo).args(["build", "--quiet", "--package", "berth-cli"]))?;
+    let mut programs = programs::build_of(workspace, &["--package", "berth-e2e", "--test", "cluster"])?;
+    let program = cluster::take(&mut programs).context("there are no end-to-end tests")?;
+    let way =
+        Way { at_a_time: 1, takes_at_most: TAKES_AT_MOST.0, output_closes_within: OUTPUT_CLOSES_WITHIN };
+    let command = |program: &Program| program.command(workspace);
+    Ok(conclude(&cluster::run(workspace, program, way, command, std::io::stdout())))
+}
+
+/// The last lines.
+fn conclude(tally: &Tally) -> ExitCode {
     for failure in &tally.failures {
         println!("failed: {failure}");
     }
     println!("{tally}");
-    Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_programs(
@@ -85,12 +108,23 @@ fn run_programs(
         }
         command
     };
+    let end_to_end = cluster::take(&mut programs).context("there are no end-to-end tests")?;
+    // What it says comes whole, between what the others say.
+    let beside = Way { at_a_time: 2, ..way };
+    let on_cluster = || cluster::run(workspace, end_to_end, beside, command, std::io::stdout());
     if is_soak {
-        return Ok(side_by_side::run(programs, way, command, std::io::stdout()).0);
+        let mut tally = side_by_side::run(programs, way, command, std::io::stdout()).0;
+        tally.join(on_cluster());
+        return Ok(tally);
     }
     let path = workspace.cache.join("test-times.json");
     side_by_side::sort(&mut programs, &read_times(&path));
-    let (tally, times) = side_by_side::run(programs, way, command, std::io::stdout());
+    let (tally, times) = thread::scope(|scope| {
+        let on_cluster = scope.spawn(on_cluster);
+        let (mut tally, times) = side_by_side::run(programs, way, command, std::io::stdout());
+        tally.join(on_cluster.join().map_err(|_| anyhow!("the end-to-end tests' thread has panicked"))?);
+        anyhow::Ok((tally, times))
+    })?;
     fs::write(&path, serde_json::to_vec_pretty(&times)?).with_context(|| path.display().to_string())?;
     Ok(tally)
 }

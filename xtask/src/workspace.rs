@@ -21,6 +21,10 @@ pub(crate) struct Workspace {
     pub(crate) home: PathBuf,
     /// The cargo that runs this.
     pub(crate) cargo: OsString,
+    /// `BERTH_E2E_KUBECONFIG`: the cluster that the end-to-end tests run on, where it is not to be made for them.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// `BERTH_KUBERNETES`: which version of Kubernetes is made.
+    pub(crate) kubernetes: Option<String>,
 }
 
 impl Workspace {
@@ -28,12 +32,13 @@ impl Workspace {
     #[expect(clippy::disallowed_methods, reason = "the one place of xtask that reads the environment")]
     pub(crate) fn find() -> anyhow::Result<Self> {
         let home = PathBuf::from(env::var_os("HOME").context("HOME is not set")?);
-        let cache = env::var_os("BERTH_CACHE")
-            .filter(|cache| !cache.is_empty())
-            .map_or_else(|| home.join(".cache/berth"), PathBuf::from);
+        let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let cache = given("BERTH_CACHE").map_or_else(|| home.join(".cache/berth"), PathBuf::from);
+        let kubeconfig = given("BERTH_E2E_KUBECONFIG").map(PathBuf::from);
+        let kubernetes = given("BERTH_KUBERNETES").and_then(|version| version.into_string().ok());
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Ok(Self { root: root.to_owned(), cache, home, cargo })
+        Ok(Self { root: root.to_owned(), cache, home, cargo, kubeconfig, kubernetes })
     }
 
     /// A command that runs at the workspace's root.

@@ -2,13 +2,13 @@
 
 use std::{
     io::{self, Write},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
 use anyhow::Context;
 use berth_testkit::fake_serve::{FakeServe, FakeServeConfig, Fault};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -45,6 +45,30 @@ struct Args {
     /// Print the faults and leave.
     #[arg(long)]
     list: bool,
+    /// As which other program it was started.
+    #[command(subcommand)]
+    disguise: Option<Disguise>,
+}
+
+/// In the place of opencode's program it is started as that is.
+#[derive(Debug, Subcommand)]
+enum Disguise {
+    /// Serve as `opencode serve` is told to
+    #[command(hide = true)]
+    Serve {
+        /// Address to listen on.
+        #[arg(long)]
+        hostname: IpAddr,
+        /// Port to listen on.
+        #[arg(long)]
+        port: u16,
+        /// It always does.
+        #[arg(long)]
+        print_logs: bool,
+        /// Not looked at.
+        #[arg(long)]
+        log_level: Option<String>,
+    },
 }
 
 #[tokio::main]
@@ -62,7 +86,11 @@ async fn main() -> anyhow::Result<()> {
         fault: args.fault,
         ..FakeServeConfig::default()
     };
-    serve(args.listen, config).await
+    let listen = match args.disguise {
+        Some(Disguise::Serve { hostname, port, .. }) => SocketAddr::new(hostname, port),
+        None => args.listen,
+    };
+    serve(listen, config).await
 }
 
 fn list() -> io::Result<()> {

@@ -38,14 +38,20 @@ impl Program {
 
 /// Builds all tests and gives their programs.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<Vec<Program>> {
+    let mut programs = build_of(workspace, &["--workspace"])?;
+    programs.push(documentation(workspace));
+    Ok(programs)
+}
+
+/// Builds the tests of the packages that cargo's arguments choose.
+pub(crate) fn build_of(workspace: &Workspace, chosen: &[&str]) -> anyhow::Result<Vec<Program>> {
     let mut cargo = workspace.command(&workspace.cargo);
-    cargo.args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
+    cargo.arg("test").args(chosen).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;
     ensure!(output.status.success(), "{}: {}", shown(&cargo), output.status);
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
-    let mut programs: Vec<Program> = messages.lines().filter_map(program).collect();
+    let programs: Vec<Program> = messages.lines().filter_map(program).collect();
     ensure!(!programs.is_empty(), "{} built no program", shown(&cargo));
-    programs.push(documentation(workspace));
     Ok(programs)
 }
 

@@ -47,6 +47,16 @@ impl Tally {
         }
     }
 
+    /// Adds what another one has counted.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.started += other.started;
+        self.ended += other.ended;
+        self.failures.extend(other.failures);
+    }
+
     /// Counts a failure that no test program reported.
     pub(crate) fn fail(&mut self, what: String) {
         self.failed += 1;
@@ -114,6 +124,15 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fini
         let tally = tally(ALL_WELL, true);
         assert_eq!(tally.to_string(), "4 passed, 0 failed, 1 skipped");
         assert!(tally.is_success());
+    }
+
+    #[test]
+    fn counts_of_two_runs_are_added_up() {
+        let mut one = tally(ALL_WELL, true);
+        let mut other = tally(ALL_WELL, true);
+        other.fail("x".to_owned());
+        one.join(other);
+        assert_eq!((one.to_string().as_str(), one.failures.len()), ("8 passed, 1 failed, 2 skipped", 1));
     }
 
     #[test]
