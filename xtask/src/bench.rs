@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use crate::{
-    pod,
+    cluster::TemporaryCluster,
+    images, pod,
     process::{capture, run_cargo},
     tools,
     workspace::Workspace,
@@ -17,6 +18,9 @@ const OF_POD: &str = "pod-";
 /// What those of the session server are called, likewise.
 const OF_SERVER: &str = "server-";
 
+/// What those of a cluster are called, likewise.
+const OF_CLUSTER: &str = "cluster-";
+
 /// Where the figures are kept.
 const PAGE: &str = "docs/benchmarks.md";
 
@@ -25,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, write: bool) -> a
     let mut arguments: Vec<String> =
         ["run", "--quiet", "--release", "--package", "berth-bench", "--"].map(str::to_owned).to_vec();
     let names = |prefix| filter.is_some_and(|filter| filter.starts_with(prefix));
-    if !names(OF_POD) && !names(OF_SERVER) {
+    if !names(OF_POD) && !names(OF_SERVER) && !names(OF_CLUSTER) {
         arguments.extend(["--sdk".to_owned(), tools::opencode_sdk(workspace)?.display().to_string()]);
     }
     if names(OF_POD) || names(OF_SERVER) || filter.is_none() {
@@ -36,11 +40,27 @@ pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, write: bool) -> a
         let program = programs.first().context("no program was built")?;
         arguments.extend(["--controller".to_owned(), program.display().to_string()]);
     }
+    // It ends when this returns.
+    let cluster = (names(OF_CLUSTER) || filter.is_none()).then(|| of_cluster(workspace)).transpose()?;
+    for (option, path) in cluster
+        .iter()
+        .flat_map(|cluster| [("--kubeconfig", cluster.kubeconfig()), ("--kubectl", cluster.kubectl())])
+    {
+        arguments.extend([option.to_owned(), path.display().to_string()]);
+    }
     if write {
         arguments.extend(["--write".to_owned(), PAGE.to_owned()]);
     }
     arguments.extend(filter.map(str::to_owned));
     run_cargo(workspace, arguments.iter().map(String::as_str))
+}
+
+/// A cluster with the images that are shipped.
+fn of_cluster(workspace: &Workspace) -> anyhow::Result<TemporaryCluster> {
+    let cluster = TemporaryCluster::up(workspace)?;
+    let (archives, _held) = images::all(workspace, pod::POD_PROFILE)?;
+    archives.iter().try_for_each(|archive| cluster.load(archive))?;
+    Ok(cluster)
 }
 
 /// Builds the pod's programs and fetches opencode.

@@ -8,6 +8,7 @@
     reason = "a tool for developers talks on their terminal"
 )]
 
+mod cluster;
 mod measure;
 mod node;
 mod opencode;
@@ -29,7 +30,8 @@ use crate::{
     sessions::Scale,
 };
 
-/// Every benchmark of code in this process; [`pod::BENCHMARKS`] and [`sessions::BENCHMARKS`] are those of programs.
+/// Every benchmark of code in this process; [`pod::BENCHMARKS`] and [`sessions::BENCHMARKS`] are those of
+/// programs, and [`cluster::BENCHMARKS`] those of a cluster.
 const BENCHMARKS: &[Benchmark] = &[sse::READER, opencode::READER, opencode::TRANSLATOR];
 
 /// Runs the benchmarks.
@@ -53,7 +55,13 @@ struct Arguments {
     /// Where the session server's program is; its benchmarks are left out when it is not said.
     #[arg(long, requires = "pod")]
     controller: Option<PathBuf>,
-    /// Divides counts of the session server's benchmarks, to see that they work; their figures mean nothing then.
+    /// Kubeconfig of a cluster with Berth's images; its benchmarks are left out when it is not said.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// The kubectl for it.
+    #[arg(long)]
+    kubectl: Option<PathBuf>,
+    /// Divides counts of the session server's and the cluster's benchmarks, to see that they work; their figures mean nothing then.
     #[arg(long, default_value_t = 1)]
     divisor: u32,
     /// Also writes the page with the figures to this file.
@@ -67,6 +75,7 @@ struct Results {
     loops: Vec<Figures>,
     pod: Vec<pod::Figure>,
     server: Vec<pod::Figure>,
+    cluster: Vec<pod::Figure>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -95,10 +104,11 @@ fn main() -> anyhow::Result<()> {
             server.extend(benchmark.run(&programs, scale).context(benchmark.name)?);
         }
     }
-    if loops.is_empty() && pod.is_empty() && server.is_empty() {
+    let cluster = on_cluster(arguments.kubeconfig, arguments.kubectl, &filter, scale)?;
+    if loops.is_empty() && pod.is_empty() && server.is_empty() && cluster.is_empty() {
         bail!("no benchmark's name contains {filter:?}, or its programs are missing");
     }
-    let results = Results { loops, pod, server };
+    let results = Results { loops, pod, server, cluster };
     print(&results);
     println!("{}", serde_json::to_string_pretty(&results)?);
     if let Some(path) = write {
@@ -106,6 +116,22 @@ fn main() -> anyhow::Result<()> {
             .with_context(|| path.display().to_string())?;
     }
     Ok(())
+}
+
+fn on_cluster(
+    kubeconfig: Option<PathBuf>,
+    kubectl: Option<PathBuf>,
+    filter: &str,
+    scale: Scale,
+) -> anyhow::Result<Vec<pod::Figure>> {
+    let mut figures = Vec::new();
+    let Some(kubeconfig) = kubeconfig else { return Ok(figures) };
+    let setting = cluster::setting(kubeconfig, kubectl);
+    for benchmark in cluster::BENCHMARKS.iter().filter(|benchmark| benchmark.name.contains(filter)) {
+        eprintln!("{} ...", benchmark.name);
+        figures.extend(benchmark.run(&setting, scale).context(benchmark.name)?);
+    }
+    Ok(figures)
 }
 
 fn programs(arguments: &Arguments) -> Option<pod::Programs> {
@@ -118,17 +144,17 @@ fn programs(arguments: &Arguments) -> Option<pod::Programs> {
     })
 }
 
-fn print(Results { loops, pod, server }: &Results) {
+fn print(Results { loops, pod, server, cluster }: &Results) {
     if !loops.is_empty() {
         print_loops(loops);
     }
-    if !pod.is_empty() || !server.is_empty() {
+    if !pod.is_empty() || !server.is_empty() || !cluster.is_empty() {
         eprintln!(
             "{:<28} {:>12} {:>10} {:>10} {:>10}  bound",
             "figure", "unit", "baseline", "ours", "compared"
         );
     }
-    for figure in pod.iter().chain(server) {
+    for figure in pod.iter().chain(server).chain(cluster) {
         let [unit, baseline, ours, compared, bound] = figure.cells();
         eprintln!("{:<28} {unit:>12} {baseline:>10} {ours:>10} {compared:>10}  {bound}", figure.name);
     }

@@ -109,6 +109,20 @@ const SERVER_TAIL: &str = "
   own processor time meanwhile.
 ";
 
+const CLUSTER: &str = "
+## The cluster
+
+On the test cluster (`docs/cluster.md`), with the image on the node, from the moment at which the object is sent. *Baseline* is \
+a pod of the same image in which opencode runs alone, with a readiness probe as often; the two take turns, 20 times.
+
+";
+
+const CLUSTER_TAIL: &str = "
+- **start-pod-made, start-pod-scheduled, start-door-runs, start-containers-run, start-pod-ready**: when a watch of the pod \
+  shows that it is there, has a node, runs its sidecar, runs all its containers, and is ready.
+- **start-answers**: `Ready` of the Sandbox: a prompt would be answered. The baseline is the bare pod's readiness.
+";
+
 /// The page.
 pub(crate) fn render(results: &Results, machine: &Machine) -> String {
     let mut page = HEAD.to_owned();
@@ -118,6 +132,7 @@ pub(crate) fn render(results: &Results, machine: &Machine) -> String {
     render_loops(&mut page, &results.loops);
     render_figures(&mut page, POD, &results.pod, POD_TAIL);
     render_figures(&mut page, SERVER, &results.server, SERVER_TAIL);
+    render_figures(&mut page, CLUSTER, &results.cluster, CLUSTER_TAIL);
     page
 }
 
@@ -163,6 +178,7 @@ mod tests {
             loops: Vec::new(),
             pod: vec![pod::Figure::plain("memory", "MiB", 2.5).at_most(30.0)],
             server: vec![pod::Figure::plain("replay", "events/s", 1_000.0)],
+            cluster: vec![pod::Figure::plain("start", "ms", 900.0)],
         };
         let machine = Machine {
             processor: "P".to_owned(),
@@ -173,6 +189,7 @@ mod tests {
         let page = render(&results, &machine);
         assert!(page.contains("Taken on 2026-11-30: P, 2 cores, Linux, node v20."), "{page}");
         assert!(page.contains("| replay | events/s | - | 1000 | - | - |\n"), "{page}");
+        assert!(page.contains("| start | ms | - | 900 | - | - |\n"), "{page}");
         assert!(page.contains("| memory | MiB | - | 2.50 | - | at most 30: kept |\n"), "{page}");
     }
 }
