@@ -8,7 +8,7 @@ mod open;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_serve::{Exit, ServePhase, ServeState};
-use berth_wire::door::DoorEvent;
+use berth_wire::{door::DoorEvent, sse::SseReader};
 use jiff::Timestamp;
 use tokio::{
     sync::watch,
@@ -16,6 +16,7 @@ use tokio::{
 };
 
 pub(crate) use self::open::ECHO_DIRECTORY;
+use self::open::SubscribeError;
 use crate::{Door, directories, journal::Frame, passage::Passage, upstream};
 
 /// Longest silence: opencode sends a heartbeat each 10 s.
@@ -146,39 +147,44 @@ impl Subscription<'_> {
         }
     }
 
-    /// Subscribes and journals until the stream ends.
+    /// Subscribes and journals until the stream ends, or the run does before it was heard.
     async fn follow(&mut self, state: &ServeState, address: SocketAddr) {
-        let (mut events, first) = match open::subscribe(self.door, address).await {
-            Ok(opened) => opened,
-            Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, boot = state.boot, "the events of opencode cannot be subscribed to");
-                return;
-            }
-        };
+        let Some((mut events, first)) = self.open(state, address).await else { return };
         self.pause = PAUSE;
         self.announce(state);
         keep(self.door, first);
-        // The passage opens when the supervisor's newest word does not say that the run is over.
-        let mut over = true;
-        self.serve.mark_changed();
+        let cut = self.listen(state, address, &mut events).await;
+        self.missed = cut && self.lives(state, address).await;
+    }
+
+    /// Opens the stream of that run. While it is not known to hear, the supervisor's news that the run is over is no
+    /// less news: requests wait for what follows from it.
+    async fn open(&mut self, state: &ServeState, address: SocketAddr) -> Option<(SseReader, String)> {
+        let over = async { drop(self.serve.wait_for(|now| is_over(now, &state.boot_id)).await) };
+        let opened = tokio::select! {
+            opened = open::subscribe(self.door, address) => opened,
+            () = over => {
+                tracing::debug!(boot = state.boot, "opencode is over before its events were heard");
+                return None;
+            }
+        };
+        let report = |error: &SubscribeError| {
+            let error: &dyn std::error::Error = error;
+            tracing::warn!(error, boot = state.boot, "the events of opencode cannot be subscribed to");
+        };
+        opened.inspect_err(report).ok()
+    }
+
+    /// Journals what is heard until the stream ends, and opens and closes the passage by the supervisor's news. Gives
+    /// whether the stream ended although nothing says that the run did.
+    async fn listen(&mut self, state: &ServeState, address: SocketAddr, events: &mut SseReader) -> bool {
         let mut drained: Option<Instant> = None;
+        // The passage opens when the supervisor's newest word does not say that the run is over.
+        self.serve.mark_changed();
         loop {
             tokio::select! {
                 supervised = self.serve.changed(), if drained.is_none() => {
-                    let now = now(&mut self.serve, supervised.is_ok());
-                    self.report_tools(&now);
-                    if is_over(&now, &state.boot_id) {
-                        over = true;
-                        self.passage.send_replace(closed(&now));
-                    } else if std::mem::take(&mut over) {
-                        // Also where its supervisor was out of reach meanwhile: nothing went by unheard.
-                        self.passage.send_replace(Passage::Open { address, boot_id: state.boot_id.clone() });
-                    }
-                    // While it is being ended, it may still say something.
-                    if supervised.is_err() || has_ended(&now, &state.boot_id) {
-                        drained = Some(Instant::now() + DRAIN);
-                    }
+                    drained = self.heed(state, address, supervised.is_ok());
                 }
                 () = sleep_until(drained.unwrap_or_else(Instant::now)), if drained.is_some() => {
                     tracing::warn!(boot = state.boot, "the event stream of an ended opencode does not end");
@@ -198,14 +204,32 @@ impl Subscription<'_> {
                 },
             }
         }
-        let cut = match drained {
-            Some(end) => end <= Instant::now(),
-            None => !is_over(&self.serve.borrow(), &state.boot_id),
-        };
-        if !over {
+        if matches!(*self.passage.borrow(), Passage::Open { .. }) {
             self.passage.send_replace(Passage::Starting);
         }
-        self.missed = cut && self.lives(state, address).await;
+        match drained {
+            Some(end) => end <= Instant::now(),
+            None => !is_over(&self.serve.borrow(), &state.boot_id),
+        }
+    }
+
+    /// Opens or closes the passage to that run by the supervisor's newest word: also opens it again where the
+    /// supervisor was out of reach meanwhile, since nothing went by unheard. When the run has ended, gives how long its
+    /// stream may go on: while it is being ended, it may still say something.
+    fn heed(&mut self, state: &ServeState, address: SocketAddr, supervised: bool) -> Option<Instant> {
+        let now = now(&mut self.serve, supervised);
+        self.report_tools(&now);
+        let passage = if is_over(&now, &state.boot_id) {
+            closed(&now)
+        } else {
+            Passage::Open { address, boot_id: state.boot_id.clone() }
+        };
+        self.passage.send_if_modified(|current| {
+            let changed = *current != passage;
+            *current = passage;
+            changed
+        });
+        (!supervised || has_ended(&now, &state.boot_id)).then(|| Instant::now() + DRAIN)
     }
 
     /// Whether that run goes on although its stream ended: then the stream was cut, and events go by unheard. A process

@@ -3,15 +3,18 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use berth_serve::{ServePhase, ServeState};
+use berth_wire::problem::ProblemType;
 use futures_util::future;
+use http::StatusCode;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     sync::watch,
+    time::timeout,
 };
 
-use crate::rig::{PASSWORD, RunningDoor, Upstream, killed, until, within};
+use crate::rig::{Echo, PASSWORD, RunningDoor, Upstream, killed, problem, until, within};
 
 /// A door with a journal of this size, ready before an upstream.
 async fn door_with(ring_bytes: usize) -> (RunningDoor, Upstream, watch::Sender<ServeState>) {
@@ -131,22 +134,29 @@ async fn heartbeats_have_no_id() {
     door.stop().await;
 }
 
+/// A door whose subscription was taken and hears nothing of what is said on request.
+async fn unheard_door(echo: Echo) -> (RunningDoor, Upstream, watch::Sender<ServeState>) {
+    let upstream = Upstream::start().await;
+    upstream.shared.echo(echo);
+    let (serve, receiver) = watch::channel(upstream.ready(1));
+    let door = RunningDoor::start(receiver, |_| {}).await;
+    let asked = || upstream.shared.echoes.load(Ordering::SeqCst) > 0;
+    until("a request for an echo", asked).await;
+    (door, upstream, serve)
+}
+
 /// opencode begins to listen for a stream some time after it has said that it is connected.
 #[tokio::test]
 async fn nothing_passes_before_the_subscription_hears() {
-    let upstream = Upstream::start().await;
-    upstream.shared.deaf.store(true, Ordering::SeqCst);
-    let (_serve, receiver) = watch::channel(upstream.ready(1));
-    let door = RunningDoor::start(receiver, |_| {}).await;
+    let (door, upstream, _serve) = unheard_door(Echo::Lost).await;
     let mut live = door.events("/global/event", None).await;
-    upstream.subscribed(1).await;
     let asked_early = door.get("/doc").send();
     let hears = async {
         let asked = upstream.shared.echoes.load(Ordering::SeqCst);
         until("more requests for an echo", || upstream.shared.echoes.load(Ordering::SeqCst) > asked + 4)
             .await;
         assert_eq!(upstream.shared.documents.load(Ordering::SeqCst), 0, "the request waits");
-        upstream.shared.deaf.store(false, Ordering::SeqCst);
+        upstream.shared.echo(Echo::Heard);
     };
     let (answer, ()) = within("an answer", future::join(asked_early, hears)).await;
     assert_eq!(answer.unwrap().status(), 200);
@@ -159,16 +169,63 @@ async fn nothing_passes_before_the_subscription_hears() {
 /// What others cause proves as much, also where opencode says nothing on request.
 #[tokio::test]
 async fn whatever_is_heard_first_opens_the_passage_and_is_kept() {
-    let upstream = Upstream::start().await;
-    upstream.shared.deaf.store(true, Ordering::SeqCst);
-    let (_serve, receiver) = watch::channel(upstream.ready(1));
-    let door = RunningDoor::start(receiver, |_| {}).await;
+    let (door, upstream, _serve) = unheard_door(Echo::Lost).await;
     let mut live = door.events("/global/event", None).await;
-    upstream.subscribed(1).await;
     upstream.event(None, "heard", &json!({}));
     door.ready().await;
     let told = [live.kind().await.1, live.kind().await.1];
     assert_eq!(told, ["berth.serve.started", "heard"]);
+    door.stop().await;
+}
+
+/// An opencode that has no such route, or whose route fails, is heard by its heartbeat.
+#[tokio::test]
+async fn a_heartbeat_opens_the_passage_where_nothing_can_be_said_on_request() {
+    for status in [StatusCode::NOT_FOUND, StatusCode::INTERNAL_SERVER_ERROR] {
+        let (door, upstream, _serve) = unheard_door(Echo::Refused(status)).await;
+        let mut live = door.events("/global/event", None).await;
+        upstream.event(None, "server.heartbeat", &json!({}));
+        door.ready().await;
+        upstream.event(None, "heard", &json!({}));
+        let told = [live.kind().await.1, live.kind().await.1];
+        assert_eq!(told, ["berth.serve.started", "heard"], "{status}");
+        door.stop().await;
+    }
+}
+
+/// Well below the bound on the first thing that is heard, at which it would be looked at again.
+const AT_ONCE: Duration = Duration::from_secs(12);
+
+#[tokio::test]
+async fn the_end_of_a_run_that_was_not_heard_yet_refuses_requests_at_once() {
+    let mut unsupported = killed(1);
+    unsupported.exits.back_mut().unwrap().unsupported = Some("0.9.0".to_owned());
+    for (state, reason) in [
+        (ServeState { phase: ServePhase::Wedged, ..ServeState::new("/work".into()) }, ProblemType::Wedged),
+        (ServeState { phase: ServePhase::Stopped, ..killed(1) }, ProblemType::Stopped),
+        (unsupported, ProblemType::UnsupportedVersion),
+    ] {
+        let (door, _upstream, serve) = unheard_door(Echo::Lost).await;
+        let asked = door.get("/head/x").send();
+        let (answer, _) =
+            timeout(AT_ONCE, future::join(asked, async { serve.send_replace(state) })).await.unwrap();
+        assert_eq!(problem(answer.unwrap()).await.problem_type(), Some(reason));
+        door.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_not_heard_does_not_keep_the_next_one_waiting() {
+    let (door, first, serve) = unheard_door(Echo::Lost).await;
+    let mut live = door.events("/global/event", None).await;
+    let second = Upstream::start().await;
+    let asked = door.get("/head/x").send();
+    let next = async { serve.send_replace(ServeState { exits: killed(1).exits, ..second.ready(2) }) };
+    let (answer, _) = timeout(AT_ONCE, future::join(asked, next)).await.unwrap();
+    assert_eq!(answer.unwrap().status(), 418);
+    assert_eq!(live.kind().await.1, "berth.serve.exited");
+    assert_eq!(live.kind().await.1, "berth.serve.started");
+    first.subscribed(0).await;
     door.stop().await;
 }
 

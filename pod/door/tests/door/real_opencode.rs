@@ -7,7 +7,7 @@ use std::{
 };
 
 use berth_serve::{ConfigHome, ServeConfig, ServePhase, Supervisor};
-use berth_testkit::installed::{opencode_config_home, opencode_program};
+use berth_testkit::installed::{old_opencode_program, opencode_config_home, opencode_program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -36,11 +36,15 @@ impl Sandbox {
 
     /// With this configuration of opencode.
     pub(crate) async fn with(configuration: &Value) -> Self {
+        let (program, config_home) = installed();
+        Self::of(program, config_home, configuration).await
+    }
+
+    async fn of(program: PathBuf, config_home: ConfigHome, configuration: &Value) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let work = directory.path().join("work");
         std::fs::create_dir(&work).expect("a working directory");
         let work = work.canonicalize().expect("a real path");
-        let (program, config_home) = installed();
         let inherited = std::env::vars_os();
         let data = directory.path().join("data");
         let mut config = ServeConfig::new(program, &work, data, INTERNAL.into(), inherited);
@@ -112,6 +116,26 @@ fn processes_in(work: &Path) -> Vec<String> {
             String::from_utf8_lossy(&line).replace('\0', " ")
         })
         .collect()
+}
+
+/// The door asks opencode to say something in a directory that does not exist, to know that its subscription hears. It
+/// would be open without that too, with the first heartbeat.
+#[tokio::test]
+async fn old_and_new_opencode_say_what_they_are_asked_to_say() {
+    let (program, config_home) = installed();
+    for (program, config_home) in [(program, config_home), (old_opencode_program(), ConfigHome::Own)] {
+        let sandbox = Sandbox::of(program, config_home, &configuration()).await;
+        let door = sandbox.door().await;
+        let version = door.state().await["version"].clone();
+        let mut live = door.events("/event?directory=%2F.nobody-works-here", None).await;
+        let echo = json!({"type": "tui.prompt.append", "properties": {"text": ""}});
+        let asked = door.post("/tui/publish?directory=%2F.nobody-works-here").json(&echo);
+        assert_eq!(json_of(asked).await, json!(true), "{version}");
+        // A directory that is used for the first time has things of its own to say, too.
+        while live.kind().await.1 != "tui.prompt.append" {}
+        door.stop().await;
+        sandbox.supervisor.stop().await;
+    }
 }
 
 #[tokio::test]

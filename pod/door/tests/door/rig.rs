@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -194,8 +194,8 @@ pub(crate) struct Shared {
     events: broadcast::Sender<String>,
     /// Event streams are answered while this is true.
     pub(crate) subscribable: watch::Sender<bool>,
-    /// While this is true, what is said on request is lost, as it is at the beginning of opencode's streams.
-    pub(crate) deaf: AtomicBool,
+    /// What becomes of a request to say something.
+    echo: Mutex<Echo>,
     /// Requests to say something.
     pub(crate) echoes: AtomicUsize,
     /// Chunks that `/chunks` gives; an empty one breaks its connection.
@@ -210,7 +210,23 @@ pub(crate) struct Shared {
     pub(crate) taken: Mutex<Vec<(String, Bytes)>>,
 }
 
+/// What becomes of a request to say something.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Echo {
+    /// Every subscription hears it.
+    Heard,
+    /// It is lost, as it is at the beginning of opencode's streams.
+    Lost,
+    /// It is answered with this status.
+    Refused(StatusCode),
+}
+
 impl Shared {
+    /// From now on requests to say something end so.
+    pub(crate) fn echo(&self, echo: Echo) {
+        *self.echo.lock().expect("no test panicked") = echo;
+    }
+
     /// Paths that were taken so far.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.taken.lock().expect("no test panicked").iter().map(|(path, _)| path.clone()).collect()
@@ -222,7 +238,7 @@ impl Upstream {
         let shared = Arc::new(Shared {
             events: broadcast::Sender::new(4096),
             subscribable: watch::Sender::new(true),
-            deaf: AtomicBool::new(false),
+            echo: Mutex::new(Echo::Heard),
             echoes: AtomicUsize::new(0),
             chunks: broadcast::Sender::new(64),
             documents: AtomicUsize::new(0),
@@ -329,15 +345,18 @@ async fn publish(
     State(shared): State<Arc<Shared>>,
     Query(query): Query<HashMap<String, String>>,
     Json(mut payload): Json<Value>,
-) -> Json<bool> {
+) -> Result<Json<bool>, StatusCode> {
     shared.echoes.fetch_add(1, Ordering::SeqCst);
+    let echo = *shared.echo.lock().expect("no test panicked");
     payload["id"] = "evt_0".into();
     let event = json!({"directory": query["directory"], "project": "global", "payload": payload});
-    if !shared.deaf.load(Ordering::SeqCst) {
+    match echo {
         // Nobody subscribes yet, or no more.
-        let _ = shared.events.send(event.to_string());
+        Echo::Heard => drop(shared.events.send(event.to_string())),
+        Echo::Lost => {}
+        Echo::Refused(status) => return Err(status),
     }
-    Json(true)
+    Ok(Json(true))
 }
 
 fn is_internal(headers: &HeaderMap) -> bool {
