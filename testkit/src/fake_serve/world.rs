@@ -108,33 +108,36 @@ impl World {
 
     /// Sends an event of a session, which need not exist.
     pub(super) fn publish(&mut self, session: &str, kind: &str, properties: Value, now: i64) {
-        let id = self.ids.next("evt", now);
-        let mut payload = json!({ "id": id, "type": kind });
-        payload["properties"] = properties;
         let directory = self.sessions.get(session).map(|session| session.directory.clone());
-        let mut out = vec![Outgoing { directory, payload, sync: None }];
-        if let Some(session_state) = self.sessions.get_mut(session) {
-            if is_kept(kind) {
-                let data = &out[0].payload["properties"];
-                let sync = json!({
-                    "id": id, "type": format!("{kind}.1"), "seq": session_state.seq, "aggregateID": session,
-                    "data": data,
-                });
-                session_state.seq += 1;
-                out[0].sync = Some(json!({ "type": "sync", "syncEvent": sync, "id": id }));
-            }
-            out = out.into_iter().flat_map(|event| session_state.unruly.pass(event)).collect();
+        let mut event = self.event(directory, kind, properties, now);
+        let Some(state) = self.sessions.get_mut(session) else { return self.send(event) };
+        if is_kept(kind) {
+            let (id, data) = (&event.payload["id"], &event.payload["properties"]);
+            let sync = json!({
+                "id": id, "type": format!("{kind}.1"), "seq": state.seq, "aggregateID": session, "data": data,
+            });
+            state.seq += 1;
+            event.sync = Some(json!({ "type": "sync", "syncEvent": sync, "id": id }));
         }
-        for event in out {
-            let _ = self.feed.send(Signal::Event(std::sync::Arc::new(event)));
+        for event in state.unruly.pass(event) {
+            self.send(event);
         }
     }
 
     /// Sends an event of a directory, of no session and not kept.
     pub(super) fn publish_in(&mut self, directory: Option<String>, kind: &str, properties: Value, now: i64) {
+        let event = self.event(directory, kind, properties, now);
+        self.send(event);
+    }
+
+    fn event(&mut self, directory: Option<String>, kind: &str, properties: Value, now: i64) -> Outgoing {
         let mut payload = json!({ "id": self.ids.next("evt", now), "type": kind });
         payload["properties"] = properties;
-        let event = Outgoing { directory, payload, sync: None };
+        Outgoing { directory, payload, sync: None }
+    }
+
+    /// Nobody who listens is nobody to tell.
+    fn send(&self, event: Outgoing) {
         let _ = self.feed.send(Signal::Event(std::sync::Arc::new(event)));
     }
 
