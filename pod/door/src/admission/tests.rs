@@ -1,9 +1,11 @@
 //! Fence, gate and calls in flight together, on a clock that stands still.
 
+use std::time::Duration;
+
 use berth_wire::admission::HeldPhase;
 use futures_util::FutureExt;
 
-use super::*;
+use super::{housework::READ, *};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
