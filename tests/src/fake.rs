@@ -70,6 +70,8 @@ impl FakeStack {
         let (listener, door) = listen().await;
         let mut door_config = DoorConfig::new(password.clone(), internal);
         door_config.start_bound = START_BOUND;
+        // It finds the fake at work, and nothing went on before.
+        door_config.settle = Duration::ZERO;
         tasks.spawn(berth_door::run(listener, door_config, ServeLink::telling(watched), shutdown.clone()));
 
         let sandbox = SandboxAddress {

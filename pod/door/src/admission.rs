@@ -13,6 +13,7 @@ use berth_wire::{
     admission::{FenceState, GatePhase, GateState},
     door::DoorEvent,
 };
+use jiff::Timestamp;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -63,6 +64,8 @@ struct State {
     next: u64,
     /// Keys of calls that came and have not ended yet: see [`Admission::keep`].
     keys: BTreeMap<Key, Keeper>,
+    /// Until then opencode may carry calls of the door before, with whatever keys: see [`Admission::unsettled`].
+    unsettled: Option<Instant>,
     /// Ends the tunnels that are open.
     tunnels: CancellationToken,
     /// What the door itself changes, and since when: see [`Admission::reserve`].
@@ -82,6 +85,8 @@ pub(crate) enum Refusal {
     Reserved,
     /// A call with the same key goes on.
     Repeated,
+    /// A call of the door before with the same key may go on.
+    Unsettled,
 }
 
 /// A request that was admitted; it counts as in flight until this is dropped.
@@ -101,10 +106,10 @@ impl Call {
     }
 
     /// Its key is kept as long as it is in flight.
-    pub(crate) fn keeping(mut self, kept: Option<Kept>) -> Self {
-        kept.iter().for_each(Kept::is_admitted);
+    pub(crate) fn keeping(mut self, kept: Option<Kept>) -> Result<Self, Refusal> {
+        kept.as_ref().map_or(Ok(()), Kept::admit)?;
         self.kept = kept;
-        self
+        Ok(self)
     }
 }
 
@@ -121,14 +126,16 @@ impl Drop for Call {
 }
 
 impl Admission {
-    /// With an open gate and a fence that nobody raised.
+    /// With an open gate and a fence that nobody raised. No lease of the gate has the generation of one of the door
+    /// before: its holder may not know yet that it is over, and would take another's for its own.
     pub(crate) fn new(journal: Arc<Journal>) -> Self {
         let state = State {
             fence: Fence::new(Uuid::new_v4().simple().to_string()),
-            gate: Gate::default(),
+            gate: Gate::after(u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default()),
             calls: BTreeMap::new(),
             next: 0,
             keys: BTreeMap::new(),
+            unsettled: None,
             tunnels: CancellationToken::new(),
             reserved: None,
         };
@@ -210,8 +217,11 @@ impl Admission {
     }
 
     fn journaled<T>(&self, state: &mut State, now: Instant, change: impl FnOnce(&mut State) -> T) -> T {
-        let before = state.gate.state(now);
+        let (before, deadline) = (state.gate.state(now), state.gate.deadline());
         let result = change(state);
+        if state.gate.deadline() != deadline {
+            self.changed.send_replace(());
+        }
         let after = state.gate.state(now);
         if (before.phase, before.generation) != (after.phase, after.generation) {
             if matches!(after.phase, GatePhase::Closed | GatePhase::Sealed) {

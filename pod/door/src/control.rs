@@ -187,6 +187,10 @@ pub(crate) fn refused(refusal: Refusal) -> Response<DoorBody> {
         Refusal::Repeated => {
             refuse(ProblemType::Busy, "A call with this key still goes on: look again when it has ended.")
         }
+        Refusal::Unsettled => refuse(
+            ProblemType::Busy,
+            "The door was started anew, and a call with this key may still go on: look again in some seconds.",
+        ),
         Refusal::Reserved => refuse(ProblemType::Starting, "The door tidies up: ask again."),
         Refusal::Gated(state) => {
             let owner = state.owner.as_deref().unwrap_or_default();

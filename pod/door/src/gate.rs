@@ -59,7 +59,7 @@ struct Lease {
     deadline: Instant,
 }
 
-/// The gate of one instance of the door.
+/// The gate of one instance of the door. The default one is open, and its generations begin with 1.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// The last lease's.
@@ -68,6 +68,11 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// An open gate whose generations come after this one.
+    pub(crate) fn after(generation: u64) -> Self {
+        Self { generation, lease: None }
+    }
+
     /// Opens it when its deadline has passed. Everything else here assumes that this was called with the time it is.
     pub(crate) fn expire(&mut self, now: Instant) {
         if self.deadline().is_some_and(|deadline| deadline <= now) {

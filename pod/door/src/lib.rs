@@ -88,6 +88,9 @@ pub struct DoorConfig {
     pub fenced_bytes: usize,
     /// How long a new holder of the fence waits for calls under a lower one to end.
     pub fence_wait: Duration,
+    /// How long after its start a door that found an opencode at work sends on no call with a key: opencode may still
+    /// carry one that the door before had sent.
+    pub settle: Duration,
     /// How long requests in flight may go on after shutdown began.
     pub drain: Duration,
     /// How long a prompt that opencode took may take to begin, before opencode is started anew.
@@ -130,6 +133,7 @@ impl DoorConfig {
             upload_bound: Duration::from_mins(10),
             fenced_bytes: 128 * 1024 * 1024,
             fence_wait: Duration::from_secs(30),
+            settle: Duration::from_secs(15),
             drain: Duration::from_secs(3),
             start_bound: Duration::from_mins(1),
             directories: 12,

@@ -110,7 +110,8 @@ async fn change(
         key.map(|key| door.admission.keep(key, stamp.as_ref())).transpose().map_err(control::refused)?;
     let directory = directory(door, &parts).await?;
     let (way, sender, call) = admitted(door, class, stamp.as_ref(), &directory).await?;
-    let (call, abort) = turns::call::abort(door, class, &directory, call.keeping(kept)).await?;
+    let call = call.keeping(kept).map_err(control::refused)?;
+    let (call, abort) = turns::call::abort(door, class, &directory, call).await?;
     let origin = if stamp.is_some() { TurnOrigin::Berth } else { TurnOrigin::External };
     let turn = turns::call::Call::begin(door, class, &directory, origin, &way.boot_id)
         .map_err(turns::call::refuse_more)?;

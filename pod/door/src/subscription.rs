@@ -49,6 +49,7 @@ pub(crate) async fn run(door: Arc<Door>, passage: watch::Sender<Passage>) {
         missed: false,
         reported,
         pause: PAUSE,
+        settled: Instant::now() + door.config.settle,
     };
     tokio::select! {
         () = subscription.run() => {}
@@ -76,6 +77,8 @@ struct Subscription<'a> {
     reported: Reported,
     /// Pause before the next subscription to the same run.
     pause: Duration,
+    /// From then on nothing of the door before goes on.
+    settled: Instant,
 }
 
 impl Subscription<'_> {
@@ -104,9 +107,12 @@ impl Subscription<'_> {
     /// subscribed to again. Gives whether there still is a supervisor.
     async fn pause(&mut self, boot_id: &str) -> bool {
         let over = self.serve.wait_for(|state| is_over(state, boot_id));
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        timeout(pause, over).await.map_or(true, |over| over.is_ok())
+        if let Ok(over) = timeout(self.pause, over).await {
+            self.pause = PAUSE;
+            return over.is_ok();
+        }
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
     }
 
     /// Journals the ends of runs and the kills of tools, each once.
@@ -259,6 +265,7 @@ impl Subscription<'_> {
             version: state.version.clone().unwrap_or_default(),
         }));
         let whole = self.found.as_ref() != Some(&state.boot_id);
+        self.door.admission.unsettled((!whole).then_some(self.settled));
         let before = || state.last_exit().map_or(Timestamp::UNIX_EPOCH, |exit| exit.at);
         self.door.mending.hears(&state.boot_id, (!whole).then(before));
         self.door.turns.hears(&self.door.journal, &state.boot_id, whole);

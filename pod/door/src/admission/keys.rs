@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{Admission, Refusal, State};
 use crate::{fence::Stamp, key::Key};
 
@@ -42,6 +44,12 @@ impl Admission {
         Ok(Kept { admission: Arc::clone(self), key, number })
     }
 
+    /// Until then opencode may carry calls that the door before had sent: nobody knows their keys, so no call with a key
+    /// is sent. `None` when it carries none.
+    pub(crate) fn unsettled(&self, until: Option<Instant>) {
+        self.state().unsettled = until;
+    }
+
     /// Whether a call with this key goes on, so that what it makes is not there to be seen yet.
     pub(crate) fn is_kept(&self, key: &Key) -> bool {
         self.state().is_kept(key)
@@ -57,13 +65,18 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Its call was admitted: it goes on whoever holds the fence.
-    pub(super) fn is_admitted(&self) {
-        if let Some(keeper) = self.admission.state().keys.get_mut(&self.key)
+    /// Its call is to be sent: it goes on then, whoever holds the fence. Not while a call of the door before may go on.
+    pub(super) fn admit(&self) -> Result<(), Refusal> {
+        let mut state = self.admission.state();
+        if state.unsettled.is_some_and(|until| Instant::now() < until) {
+            return Err(Refusal::Unsettled);
+        }
+        if let Some(keeper) = state.keys.get_mut(&self.key)
             && keeper.number == self.number
         {
             keeper.admitted = true;
         }
+        Ok(())
     }
 }
 

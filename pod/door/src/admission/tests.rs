@@ -47,6 +47,19 @@ async fn raising_waits_for_calls_of_lower_fences_and_for_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_shortened_is_told_to_be_over_at_its_new_deadline() {
+    let admission = admission();
+    let lease = hold(HeldPhase::Draining, None);
+    let generation = admission.hold(&lease).unwrap();
+    let mut keeper = Box::pin(admission.keep_time());
+    assert!(keeper.as_mut().now_or_never().is_none());
+    admission.hold(&Hold { ttl: MINUTE / 10, generation: Some(generation), ..lease }).unwrap();
+    let told = admission.journal.current().seq;
+    assert!(tokio::time::timeout(MINUTE / 2, keeper).await.is_err());
+    assert_eq!(admission.journal.current().seq, told + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_is_kept_by_one_call_at_a_time_and_by_none_of_a_lower_fence() {
     let admission = admission();
     admission.raise(1, MINUTE).await.unwrap();

@@ -1,8 +1,9 @@
 //! The fence over real sockets: owners that freeze, wake and go away.
 
-use std::{process::Stdio, sync::atomic::Ordering};
+use std::{process::Stdio, sync::atomic::Ordering, time::Duration};
 
-use berth_door::Metrics;
+use berth_door::{DoorConfig, Metrics};
+use berth_serve::ServeState;
 use berth_wire::problem::ProblemType;
 use prometheus_client::registry::Registry;
 use reqwest::RequestBuilder;
@@ -16,7 +17,7 @@ use tokio::{
 
 use crate::{
     proxy::ready_door,
-    rig::{PASSWORD, RunningDoor, Upstream, problem, until, within},
+    rig::{PASSWORD, RunningDoor, Upstream, killed, problem, until, within},
 };
 
 /// What an owner does: it prompts, aborts and answers.
@@ -177,12 +178,54 @@ async fn what_a_call_still_makes_is_neither_looked_for_nor_made_again() {
     assert!(!seen["headers"].to_string().contains("berth-"), "{seen}");
 }
 
+/// opencode carries on what the door before had sent, and the next door cannot see it.
+#[tokio::test]
+async fn a_new_door_does_not_make_again_what_the_one_before_may_still_make() {
+    let upstream = Upstream::start().await;
+    let (serve, state) = watch::channel(ServeState::new("/work".into()));
+    let first = RunningDoor::start(state.clone(), |_| {}).await;
+    serve.send_replace(upstream.ready(1));
+    first.ready().await;
+    upstream.shared.hold.send_replace(true);
+    let mut makers = JoinSet::new();
+    makers.spawn(first.post("/session/make").header("berth-key", "a").send());
+    until("the call at opencode", || upstream.shared.paths().len() == 1).await;
+    drop(first);
+
+    let settle = |config: &mut DoorConfig| config.settle = Duration::from_mins(10);
+    let next = RunningDoor::start(state, settle).await;
+    next.ready().await;
+    let make = || next.post("/session/make").header("berth-key", "a");
+    assert_eq!(refusal(make()).await, Some(ProblemType::Busy));
+    assert_eq!(upstream.shared.paths().len(), 1, "it was not sent");
+    assert_eq!(status(next.get("/head/x").header("berth-key", "a")).await, 418, "what is there can be seen");
+    upstream.shared.hold.send_replace(false);
+    assert_eq!(status(next.post("/session/make")).await, 200, "what has no key is nobody's");
+    // The next run of opencode carries nothing from before.
+    let second = Upstream::start().await;
+    serve.send_replace(ServeState { exits: killed(1).exits, ..second.ready(2) });
+    upstream.cut_events();
+    let made = async { while status(make()).await != 200 {} };
+    within("a session", made).await;
+    assert_eq!(second.shared.paths().len(), 1);
+}
+
+#[tokio::test]
+async fn a_door_that_found_an_opencode_at_work_makes_things_after_a_while() {
+    let upstream = Upstream::start().await;
+    let (_serve, state) = watch::channel(upstream.ready(1));
+    let door = RunningDoor::start(state, |config| config.settle = Duration::from_millis(300)).await;
+    door.ready().await;
+    let make = || door.post("/session/make").header("berth-key", "a");
+    let made = async { while status(make()).await != 200 {} };
+    within("a session", made).await;
+}
+
 #[tokio::test]
 async fn raising_has_a_bound_and_says_what_goes_on() {
     let upstream = Upstream::start().await;
     let (_serve, state) = watch::channel(upstream.ready(1));
-    let door =
-        RunningDoor::start(state, |config| config.fence_wait = std::time::Duration::from_millis(50)).await;
+    let door = RunningDoor::start(state, |config| config.fence_wait = Duration::from_millis(50)).await;
     door.ready().await;
     let epoch = door.raise(1).await;
     upstream.shared.hold.send_replace(true);

@@ -54,7 +54,8 @@ async fn refusal(call: RequestBuilder) -> Option<ProblemType> {
 async fn a_gate_whose_owner_died_is_open_at_its_deadline_and_its_lease_is_broken() {
     let (door, _upstream, _serve) = ready_door().await;
     let mut events = door.events("/global/event", None).await;
-    assert_eq!(hold(&door, &lease("closed", 300)).await["phase"], "closed");
+    let held = hold(&door, &lease("closed", 300)).await;
+    assert_eq!(held["phase"], "closed");
     let gated = door.post("/session/s/prompt_async").send().await.unwrap();
     assert_eq!(gated.headers()["retry-after"], "1");
     let gated = problem(gated).await;
@@ -64,15 +65,15 @@ async fn a_gate_whose_owner_died_is_open_at_its_deadline_and_its_lease_is_broken
     while told.last().is_none_or(|phase| phase != "open") {
         let (_, event) = events.next().await;
         if event["type"] == "berth.gate" {
-            assert_eq!(generation(&event["properties"]), 1);
+            assert_eq!(event["properties"]["generation"], held["generation"]);
             told.push(event["properties"]["phase"].clone());
         }
     }
     assert_eq!(told, ["draining", "closed", "open"]);
     assert_eq!(status(door.post("/session/s/prompt_async")).await, 200);
-    let sealing = door.post("/berth/gate/seal").json(&json!({"generation": 1}));
+    let sealing = door.post("/berth/gate/seal").json(&json!({"generation": held["generation"]}));
     assert_eq!(refusal(sealing).await, Some(ProblemType::GateBroken));
-    assert_eq!(generation(&hold(&door, &lease("draining", 60_000)).await), 2);
+    assert_ne!(hold(&door, &lease("draining", 60_000)).await["generation"], held["generation"]);
 }
 
 #[tokio::test]
@@ -115,16 +116,32 @@ async fn a_sealed_gate_stays_and_goes_with_the_door() {
     let (door, _upstream, serve) = ready_door().await;
     let held = hold(&door, &lease("closed", 200)).await;
     let seal = json!({"generation": generation(&held)});
+    let opening = format!("/berth/gate?generation={}", generation(&held));
     let sealed = json_of(door.post("/berth/gate/seal").json(&seal)).await;
     assert_eq!((&sealed["phase"], sealed.get("expires_in_ms")), (&"sealed".into(), None));
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(refusal(door.delete("/berth/gate?generation=1")).await, Some(ProblemType::GateHeld));
+    assert_eq!(refusal(door.delete(&opening)).await, Some(ProblemType::GateHeld));
     let refused = door.post("/session/s/abort").send().await.unwrap();
     assert!(!refused.headers().contains_key("retry-after"));
     assert_eq!(problem(refused).await.problem_type(), Some(ProblemType::Gated));
     door.stop().await;
     let next = RunningDoor::start(serve.subscribe(), |_| {}).await;
     assert_eq!(next.state().await["gate"]["phase"], "open");
+}
+
+/// A holder who has not heard of the door's end must not take somebody else's lease for its own.
+#[tokio::test]
+async fn a_lease_of_the_door_before_is_broken() {
+    let (door, _upstream, serve) = ready_door().await;
+    let held = hold(&door, &lease("closed", 60_000)).await;
+    door.stop().await;
+    let next = RunningDoor::start(serve.subscribe(), |_| {}).await;
+    next.ready().await;
+    hold(&next, &lease("closed", 60_000)).await;
+    let seal = next.post("/berth/gate/seal").json(&json!({"generation": generation(&held)}));
+    assert_eq!(refusal(seal).await, Some(ProblemType::GateBroken));
+    let opening = next.delete(&format!("/berth/gate?generation={}", generation(&held)));
+    assert_eq!(refusal(opening).await, Some(ProblemType::GateBroken));
 }
 
 #[tokio::test]
@@ -140,7 +157,7 @@ async fn closing_waits_for_what_changes_something_and_says_what_does_not_end() {
     assert_eq!(busy.extensions["calls"][0]["session"], "s");
     assert_eq!(json_of(door.get("/berth/gate")).await["phase"], "draining");
     let mut patient = lease("closed", 60_000);
-    patient["generation"] = 1.into();
+    patient["generation"] = door.generation().await.into();
     patient["wait_ms"] = 30_000.into();
     let closing = door.put("/berth/gate").json(&patient);
     calls.spawn(async move { status(closing).await });
@@ -296,7 +313,8 @@ async fn prompts_at_the_instant_of_the_close_are_wholly_before_it_or_refused() {
     };
     let stored = within("every admitted prompt", found).await;
     assert_eq!(stored.len(), before.len(), "nothing of what was refused");
-    json_of(door.delete("/berth/gate?generation=1")).await;
+    let generation = door.generation().await;
+    json_of(door.delete(&format!("/berth/gate?generation={generation}"))).await;
     let last = message_id(900);
     assert_eq!(status(door.post(&path).json(&note(&last, "after"))).await, 204);
     before.push(last);

@@ -101,7 +101,8 @@ async fn directories_over_the_cap_go_but_for_the_own_and_those_at_work_and_come_
     let looked_at = scale.pick(Duration::ZERO, Duration::from_secs(20));
     let (_, all) = resident_within(&link, looked_at).await;
     assert_eq!(count(&registry, "disposed_directories"), 0);
-    json_of(door.delete("/berth/gate?generation=1")).await;
+    let generation = door.generation().await;
+    json_of(door.delete(&format!("/berth/gate?generation={generation}"))).await;
     let last = sandbox.work.join("last");
     std::fs::create_dir(&last).expect("a directory");
     json_of(door.get(&format!("/session/status?{}", query(&last)))).await;

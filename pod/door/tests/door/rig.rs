@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use axum::{
@@ -60,6 +61,8 @@ impl RunningDoor {
     /// A door that can also tell its supervisor what to do.
     pub(crate) async fn start_at(link: ServeLink, change: impl FnOnce(&mut DoorConfig)) -> Self {
         let mut config = DoorConfig::new(PASSWORD.into(), INTERNAL.into());
+        // Most doors here find an opencode at work.
+        config.settle = Duration::ZERO;
         change(&mut config);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind the door");
         let address = listener.local_addr().expect("address of the door");
@@ -126,10 +129,15 @@ impl RunningDoor {
     pub(crate) async fn ready(&self) {
         let probe = async {
             while !client().get(self.url("/doc")).send().await.is_ok_and(|answer| answer.status() == 200) {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         within("readiness", probe).await;
+    }
+
+    /// Generation of the gate's last lease.
+    pub(crate) async fn generation(&self) -> u64 {
+        self.state().await["gate"]["generation"].as_u64().expect("a generation")
     }
 
     pub(crate) async fn state(&self) -> Value {

@@ -6,17 +6,17 @@ use super::*;
 use crate::rig::{PASSWORD, problem, within};
 
 /// Takes the gate, or moves the first lease on.
-fn hold(rig: &Rig, phase: &str, moved: bool, more: &Value) -> RequestBuilder {
+async fn hold(rig: &Rig, phase: &str, moved: bool, more: &Value) -> RequestBuilder {
     let mut lease = json!({"owner": "snapshot", "ttl_ms": 600_000, "phase": phase});
     if moved {
-        lease["generation"] = 1.into();
+        lease["generation"] = rig.door.generation().await.into();
     }
     lease.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     rig.door.put("/berth/gate").json(&lease)
 }
 
 async fn drain(rig: &Rig) {
-    assert_eq!(json_of(hold(rig, "draining", false, &json!({}))).await["phase"], "draining");
+    assert_eq!(json_of(hold(rig, "draining", false, &json!({})).await).await["phase"], "draining");
 }
 
 async fn refused(call: RequestBuilder) -> Option<ProblemType> {
@@ -49,7 +49,7 @@ async fn answered_while_draining(script: &str, kind: &str, body: &Value) -> (Rig
     let seen = turn(&mut events, &message, "ended").await;
     assert_eq!(outcome(&seen), "idle", "{}", story(&seen));
     assert!(seen.iter().any(|event| event["type"] == format!("{kind}.replied")), "{}", story(&seen));
-    let closed = json_of(hold(&rig, "closed", true, &json!({"wait_ms": 20_000, "idle": true}))).await;
+    let closed = json_of(hold(&rig, "closed", true, &json!({"wait_ms": 20_000, "idle": true})).await).await;
     assert_eq!(closed["phase"], "closed");
     assert_eq!(refused(reply(&rig, &session, kind, &request, body)).await, Some(ProblemType::Gated));
     (rig, session)
@@ -85,7 +85,7 @@ async fn a_gate_that_waits_for_idle_closes_after_the_turn_and_says_before_who_wo
     let message = rig.script(&session, &format!("@stub {} >> say:done", bash(command))).await;
     turn(&mut events, &message, "started").await;
 
-    let busy = hold(&rig, "closed", false, &json!({"idle": true})).send();
+    let busy = hold(&rig, "closed", false, &json!({"idle": true})).await.send();
     let busy = problem(within("refusal", busy).await.expect("an answer")).await;
     assert_eq!(busy.problem_type(), Some(ProblemType::Busy));
     assert_eq!(busy.extensions["sessions"], json!([session.id]));
@@ -93,7 +93,7 @@ async fn a_gate_that_waits_for_idle_closes_after_the_turn_and_says_before_who_wo
     assert_eq!(json_of(rig.door.get("/berth/gate")).await["phase"], "draining");
 
     let mut closing = JoinSet::new();
-    closing.spawn(hold(&rig, "closed", true, &json!({"idle": true, "wait_ms": 60_000})).send());
+    closing.spawn(hold(&rig, "closed", true, &json!({"idle": true, "wait_ms": 60_000})).await.send());
     // What may change something is refused when the gate closes.
     let url = rig.door.url(&format!("/session/{}", session.id));
     let rename = || {
