@@ -208,7 +208,7 @@ impl Session {
     // Events.
 
     pub(crate) fn user(&mut self, message: &str, created: Option<i64>, now: Now, out: &mut Out) {
-        self.heard = now.elapsed;
+        self.hears(now);
         let known = self.users.iter().any(|user| user == message);
         if !known {
             remember(&mut self.users, message);
@@ -241,7 +241,7 @@ impl Session {
         now: Now,
         out: &mut Out,
     ) {
-        self.heard = now.elapsed;
+        self.hears(now);
         if completed {
             self.open.retain(|open| open != message);
             self.closed(message, now);
@@ -291,7 +291,8 @@ impl Session {
     }
 
     pub(crate) fn busy(&mut self, now: Now, out: &mut Out) {
-        (self.busy, self.heard) = (true, now.elapsed);
+        self.hears(now);
+        self.busy = true;
         // A run is busy when it begins, and again when it asks its model for an answer that it opened.
         self.signs.asked |= !self.open.is_empty();
         for at in 0..self.turns.len() {
@@ -302,7 +303,7 @@ impl Session {
     }
 
     pub(crate) fn idle(&mut self, now: Now) {
-        self.heard = now.elapsed;
+        self.hears(now);
         if self.stale_idle.is_some_and(|until| now.elapsed < until) {
             let check = now.elapsed + AFTER_ABORT;
             self.turns.iter_mut().filter(|turn| turn.runs()).for_each(|turn| turn.check = Some(check));
@@ -362,6 +363,12 @@ impl Session {
     }
 
     // What follows.
+
+    /// An event came, or opencode's word that it works: questions that went unanswered before do not count any more.
+    fn hears(&mut self, now: Now) {
+        self.heard = now.elapsed;
+        self.turns.iter_mut().filter(|turn| !turn.errored).for_each(|turn| turn.unanswered = 0);
+    }
 
     fn at(&self, ticket: u64) -> Option<usize> {
         self.turns.iter().position(|turn| turn.tickets.contains(&ticket))

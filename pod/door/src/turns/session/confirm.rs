@@ -118,7 +118,7 @@ impl Session {
             Evidence::Silent => turn.unanswered += 1,
             Evidence::Answered { .. } | Evidence::Broken if turn.errored => turn.unanswered += 1,
             Evidence::Answered { .. } | Evidence::Broken => {
-                turn.check = None;
+                (turn.check, turn.unanswered) = (None, 0);
                 self.heard = self.not_before;
             }
         }

@@ -299,6 +299,28 @@ fn an_opencode_that_does_not_answer_is_asked_again_and_then_restarted() {
     assert_eq!(rig.actions.pop_back(), Some(Action::Restart { boot_id: "boot".to_owned() }));
 }
 
+/// A long turn on a busy machine: now and then a question is not answered in time.
+#[test]
+fn only_questions_that_go_unanswered_in_a_row_count() {
+    let works = Evidence::Answered { busy: true, messages: Vec::new() };
+    let mends: [&dyn Fn(&mut Rig); 2] = [&|rig| rig.busy("s"), &|rig| rig.confirmed("s", &works)];
+    for mend in mends {
+        let mut rig = Rig::new();
+        rig.prompt("s", Some("u1"));
+        rig.user("s", "u1");
+        rig.busy("s");
+        rig.told();
+        for _ in 0..4 {
+            rig.pass(BOUND * 2);
+            assert_eq!(rig.actions.pop_back(), Some(confirm("s")));
+            rig.confirmed("s", &Evidence::Silent);
+            rig.pass(Duration::from_secs(3));
+            mend(&mut rig);
+        }
+        rig.expect(&[], false);
+    }
+}
+
 #[test]
 fn an_abort_while_it_runs_passes_and_the_end_waits_for_its_answer() {
     let mut rig = Rig::new();

@@ -251,7 +251,8 @@ async fn a_new_door_before_an_opencode_that_runs_finds_out_what_runs() {
     let mut events = rig.door.events("/global/event", None).await;
     let id = rig.script(&idle_one, "@stub say:done").await;
     turn(&mut events, &id, "ended").await;
-    let id = rig.script(&busy, "@stub text:n=150,d=100").await;
+    let until_told = bash("until [ -e go ]; do sleep 0.02; done");
+    let id = rig.script(&busy, &format!("@stub {until_told} >> say:done")).await;
     turn(&mut events, &id, "started").await;
     let Rig { sandbox, door, .. } = &rig;
     let second = RunningDoor::start(sandbox.supervisor.watch(), |_| {}).await;
@@ -273,6 +274,7 @@ async fn a_new_door_before_an_opencode_that_runs_finds_out_what_runs() {
         (&json!(busy.id), &json!(true)),
         "{turns}"
     );
+    std::fs::write(PathBuf::from(&busy.directory).join("go"), "").expect("a file");
     let seen = session_turn(&mut heard, &busy, "ended").await;
     assert_eq!(phases(&seen, &busy), ["started", "ended idle"], "{}", story(&seen));
     idle(&second).await;
