@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use berth_wire::admission::GatePhase;
 use http::Method;
 use tokio::{
     sync::Notify,
@@ -22,12 +21,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// Bound on the event of a disposal, which comes with the answer.
 const HEARD: Duration = Duration::from_secs(2);
-
-/// How long a prompt may wait for its directory to be renewed: what an abort ends there ends within seconds.
-const RENEWED: Duration = Duration::from_secs(15);
-
-/// Pause between two tries to renew a directory.
-const RETRY: Duration = Duration::from_millis(20);
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -159,41 +152,23 @@ async fn tidy(door: &Arc<Door>) {
         if known().len() <= door.config.directories {
             return;
         }
-        dispose(door, &directory, &own).await;
+        dispose(door, &directory, &own, Terminals::Stay).await;
     }
 }
 
-/// Closes the instance of a directory that an abort may have spoilt, before a prompt goes there: see
-/// [`crate::turns::spoilt`]. Returns when the directory is sound, or is to be taken as it is.
-pub(crate) async fn renew(door: &Arc<Door>, directory: &str) {
-    if !door.turns.is_spoilt(directory) || timeout(RENEWED, renewed(door, directory)).await == Ok(true) {
-        return;
-    }
-    tracing::warn!(
-        directory,
-        "an abort may have spoilt this directory, and something in it keeps it from being renewed"
-    );
-    door.turns.forgive(directory);
-}
-
-async fn renewed(door: &Arc<Door>, directory: &str) -> bool {
-    let own = events::real(self::own(door)).await;
-    // A gate that is held refuses the prompt.
-    while door.turns.is_spoilt(directory) && door.admission.gate().phase == GatePhase::Open {
-        match dispose(door, directory, &own).await {
-            Disposal::Done => {
-                door.config.metrics.renewed_directories.inc();
-            }
-            Disposal::NotNow => sleep(RETRY).await,
-            Disposal::Never => return false,
-        }
-    }
-    true
+/// What becomes of terminals that live in a directory and that nobody is connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terminals {
+    /// They keep the instance.
+    Stay,
+    /// They end with it.
+    End,
 }
 
 /// What became of a disposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disposal {
+pub(crate) enum Disposal {
+    /// The instance is closed.
     Done,
     /// Something runs there, or opencode does not answer now.
     NotNow,
@@ -202,16 +177,19 @@ enum Disposal {
 }
 
 /// Closes the directory's instance, if nothing runs in it now; what is to begin there waits for that.
-async fn dispose(door: &Arc<Door>, directory: &str, own: &str) -> Disposal {
+pub(crate) async fn dispose(door: &Arc<Door>, directory: &str, own: &str, terminals: Terminals) -> Disposal {
     let work = Housework::Directory { directory: directory.to_owned(), own: own.to_owned() };
     let Some(_reserved) = door.admission.reserve(work) else { return Disposal::NotNow };
     let live = door.turns.live_directories();
     if live.iter().any(|live| live.directory == directory && live.running > 0) {
         return Disposal::NotNow;
     }
-    let terminals = errands::ask(door, Method::GET, "/pty", directory, ANSWER).await;
-    if terminals.is_some_and(|(status, body)| status.is_success() && body.trim_ascii() != b"[]") {
-        return Disposal::Never;
+    let listed = errands::ask(door, Method::GET, "/pty", directory, ANSWER).await;
+    if listed.is_some_and(|(status, body)| status.is_success() && body.trim_ascii() != b"[]") {
+        match terminals {
+            Terminals::Stay => return Disposal::Never,
+            Terminals::End => tracing::warn!(directory, "terminals end with the instance of their directory"),
+        }
     }
     match errands::ask(door, Method::POST, "/instance/dispose", directory, ANSWER).await {
         Some((status, _)) if status.is_success() => {

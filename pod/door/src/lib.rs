@@ -40,6 +40,7 @@ mod prewarm;
 mod proof;
 mod proxy;
 mod refusal;
+mod renewal;
 mod restart;
 mod room;
 mod routes;

@@ -48,6 +48,8 @@ pub struct Metrics {
     pub(crate) disposed_directories: Counter,
     /// Directories whose instance was renewed because an abort may have spoilt it.
     pub(crate) renewed_directories: Counter,
+    /// Prompts that came while a directory could not be renewed that an abort may have spoilt.
+    pub(crate) renewals_put_off: Counter,
     /// Starts of opencode for its memory.
     pub(crate) recycled: Counter,
     /// Starts of opencode for a configuration that was changed.
@@ -78,6 +80,7 @@ impl Default for Metrics {
             prewarmed: Counter::default(),
             disposed_directories: Counter::default(),
             renewed_directories: Counter::default(),
+            renewals_put_off: Counter::default(),
             recycled: Counter::default(),
             reconfigured: Counter::default(),
             mendings_put_off: Counter::default(),
@@ -107,6 +110,11 @@ impl Metrics {
             "renewed_directories",
             "Directories whose instance was renewed because an abort may have spoilt it",
             &metrics.renewed_directories,
+        );
+        counter(
+            "renewals_put_off",
+            "Prompts for a directory that an abort may have spoilt and that could not be renewed",
+            &metrics.renewals_put_off,
         );
         counter("recycled", "Starts of an idle opencode for its memory", &metrics.recycled);
         counter(

@@ -18,14 +18,14 @@ use crate::{
     body::{Hooked, Upload},
     broken::Question,
     class::{Class, classify},
-    control, directories, events,
+    control, events,
     exchange::{self, Exchange},
     fence::Stamp,
     key::Key,
     mend,
     passage::Passage,
     refusal::{DoorBody, full, refuse},
-    turns,
+    renewal, turns,
     upstream::{self, Sender},
 };
 
@@ -139,12 +139,12 @@ async fn admitted(
     loop {
         let prompt = matches!(class, Class::Prompt { .. });
         if prompt {
-            directories::renew(door, directory).await;
+            renewal::renew(door, directory).await?;
         }
         let (way, sender) = way::connect(door).await?;
         match door.admission.admit(class, stamp, directory) {
             // An abort came just now.
-            Ok(_) if prompt && door.turns.is_spoilt(directory) => {}
+            Ok(_) if prompt && door.turns.spoil(directory).is_some() => {}
             Ok(call) => {
                 door.directories.touch(&way.boot_id, directory);
                 return Ok((way, sender, call));

@@ -31,6 +31,7 @@ mod turn;
 mod work;
 
 pub(crate) use seen::Seen;
+pub(crate) use spoilt::Spoil;
 pub(crate) use table::{Idleness, LiveDirectory};
 pub(crate) use work::run;
 
@@ -94,9 +95,9 @@ impl Turns {
         self.change(journal, |table, now, out| table.observe(Some(directory), &seen, now, out));
     }
 
-    /// An abort may have spoilt the instance of a directory: a prompt there would be swallowed.
-    pub(crate) fn is_spoilt(&self, directory: &str) -> bool {
-        self.lock().table.is_spoilt(directory)
+    /// Whether the instance of a directory is spoilt, as far as that is known: a prompt there would be swallowed.
+    pub(crate) fn spoil(&self, directory: &str) -> Option<Spoil> {
+        self.lock().table.spoil(directory)
     }
 
     /// A spoilt directory cannot be renewed now: prompts pass all the same.

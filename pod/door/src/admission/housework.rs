@@ -59,6 +59,12 @@ impl Admission {
         self.state().calls.values().any(|call| call.directory == directory)
     }
 
+    /// Whether somebody is connected to a terminal in this directory.
+    pub(crate) fn has_tunnel(&self, directory: &str) -> bool {
+        let is_one = |call: &InFlight| call.class == Class::Tunnel && call.directory == directory;
+        self.state().calls.values().any(is_one)
+    }
+
     /// Waits until nothing is reserved.
     pub(crate) async fn released(&self) {
         let mut changed = self.changed.subscribe();

@@ -5,7 +5,7 @@
 //! that directory ends at once as aborted, and its model is not asked (measured on opencode 1.18.33: an abort within
 //! 0 to 100 ms after the beginning in a cold directory, about once in 15 times). A new instance is sound again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Directories that are remembered of each kind. Of one beyond it nothing is known, so an abort there is a suspicion.
 const REMEMBERED: usize = 4096;
@@ -21,11 +21,20 @@ pub(crate) struct Signs {
     pub(crate) interrupted: bool,
 }
 
+/// Why a directory counts as spoilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoil {
+    /// An abort may have met an instance that was still being made.
+    Suspected,
+    /// A run there was swallowed.
+    Seen,
+}
+
 /// The directories of one run of opencode.
 #[derive(Debug, Default)]
 pub(crate) struct Spoilt {
     asked: HashSet<String>,
-    spoilt: HashSet<String>,
+    spoilt: HashMap<String, Spoil>,
 }
 
 impl Spoilt {
@@ -35,15 +44,30 @@ impl Spoilt {
         }
         if signs.asked {
             self.spoilt.remove(directory);
-            remember(&mut self.asked, directory);
+            if self.asked.len() < REMEMBERED {
+                self.asked.insert(directory.to_owned());
+            }
         }
-        if signs.interrupted || (signs.aborted && !self.asked.contains(directory)) {
-            remember(&mut self.spoilt, directory);
+        if signs.interrupted {
+            self.remember(directory, Spoil::Seen);
+        } else if signs.aborted && !self.asked.contains(directory) {
+            self.remember(directory, Spoil::Suspected);
         }
     }
 
-    pub(crate) fn contains(&self, directory: &str) -> bool {
-        self.spoilt.contains(directory)
+    /// What was seen is not doubted again.
+    fn remember(&mut self, directory: &str, spoil: Spoil) {
+        if let Some(known) = self.spoilt.get_mut(directory) {
+            if spoil == Spoil::Seen {
+                *known = spoil;
+            }
+        } else if self.spoilt.len() < REMEMBERED {
+            self.spoilt.insert(directory.to_owned(), spoil);
+        }
+    }
+
+    pub(crate) fn get(&self, directory: &str) -> Option<Spoil> {
+        self.spoilt.get(directory).copied()
     }
 
     /// Its instance is gone.
@@ -64,12 +88,6 @@ impl Spoilt {
     }
 }
 
-fn remember(directories: &mut HashSet<String>, directory: &str) {
-    if directories.len() < REMEMBERED {
-        directories.insert(directory.to_owned());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,22 +98,23 @@ mod tests {
 
     #[test]
     fn what_was_seen_last_counts() {
-        let cases: [(&[Signs], bool); 7] = [
-            (&[], false),
-            (&[ABORTED], true),
-            (&[ASKED, ABORTED], false),
-            (&[ABORTED, ASKED], false),
-            (&[ABORTED, ASKED, ABORTED], false),
-            (&[ASKED, INTERRUPTED], true),
-            (&[INTERRUPTED, ABORTED], true),
+        let cases: [(&[Signs], Option<Spoil>); 8] = [
+            (&[], None),
+            (&[ABORTED], Some(Spoil::Suspected)),
+            (&[ASKED, ABORTED], None),
+            (&[ABORTED, ASKED], None),
+            (&[ABORTED, ASKED, ABORTED], None),
+            (&[ASKED, INTERRUPTED], Some(Spoil::Seen)),
+            (&[INTERRUPTED, ABORTED], Some(Spoil::Seen)),
+            (&[ABORTED, INTERRUPTED], Some(Spoil::Seen)),
         ];
         for (signs, spoilt) in cases {
             let mut directories = Spoilt::default();
             for signs in signs {
                 directories.note("/w", *signs);
             }
-            assert_eq!(directories.contains("/w"), spoilt, "{signs:?}");
-            assert!(!directories.contains("/other"));
+            assert_eq!(directories.get("/w"), spoilt, "{signs:?}");
+            assert_eq!(directories.get("/other"), None);
         }
     }
 
@@ -105,8 +124,8 @@ mod tests {
         directories.note("/w", ASKED);
         directories.disposed("/w");
         directories.note("/w", ABORTED);
-        assert!(directories.contains("/w"));
+        assert_eq!(directories.get("/w"), Some(Spoil::Suspected));
         directories.disposed("/w");
-        assert!(!directories.contains("/w"));
+        assert_eq!(directories.get("/w"), None);
     }
 }

@@ -13,7 +13,7 @@ use super::{
     peek::Found,
     seen::Seen,
     session::{Evidence, Plan, Session},
-    spoilt::Spoilt,
+    spoilt::{Spoil, Spoilt},
     turn::{Action, Admission, Now, Out, Ticket},
 };
 
@@ -293,8 +293,8 @@ impl Table {
 
     // Directories.
 
-    pub(crate) fn is_spoilt(&self, directory: &str) -> bool {
-        self.spoilt.contains(directory)
+    pub(crate) fn spoil(&self, directory: &str) -> Option<Spoil> {
+        self.spoilt.get(directory)
     }
 
     pub(crate) fn forgive(&mut self, directory: &str) {

@@ -10,6 +10,7 @@ use super::{
     Seen,
     peek::Found,
     session::{Evidence, Listed, Plan},
+    spoilt::Spoil,
     table::{Idleness, Table, Working},
     turn::{Action, Admission, Now, Out, Ticket},
 };

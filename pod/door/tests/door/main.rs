@@ -36,6 +36,8 @@ mod real_opencode;
 #[cfg(test)]
 mod real_proxy;
 #[cfg(test)]
+mod renewal;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod streaming;

@@ -208,6 +208,10 @@ pub(crate) struct Shared {
     pub(crate) echoes: AtomicUsize,
     /// Chunks that `/chunks` gives; an empty one breaks its connection.
     pub(crate) chunks: broadcast::Sender<Bytes>,
+    /// Terminals that there are.
+    pub(crate) terminals: AtomicUsize,
+    /// Instances that were disposed of.
+    pub(crate) disposals: AtomicUsize,
     /// Requests for the document.
     pub(crate) documents: AtomicUsize,
     /// Bodies of `/chunks` that are being given.
@@ -249,6 +253,8 @@ impl Upstream {
             echo: Mutex::new(Echo::Heard),
             echoes: AtomicUsize::new(0),
             chunks: broadcast::Sender::new(64),
+            terminals: AtomicUsize::new(0),
+            disposals: AtomicUsize::new(0),
             documents: AtomicUsize::new(0),
             open_chunks: AtomicUsize::new(0),
             hold: watch::Sender::new(false),
@@ -257,6 +263,8 @@ impl Upstream {
         let router = Router::new()
             .route("/global/event", get(global_event))
             .route("/tui/publish", post(publish))
+            .route("/pty", get(terminals))
+            .route("/instance/dispose", post(dispose))
             .route("/doc", get(document))
             .route("/echo", post(|body: Body| async { Response::new(body) }))
             .route("/head/{*rest}", any(head))
@@ -365,6 +373,24 @@ async fn publish(
         Echo::Refused(status) => return Err(status),
     }
     Ok(Json(true))
+}
+
+async fn terminals(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let terminals = shared.terminals.load(Ordering::SeqCst);
+    Json((0..terminals).map(|number| json!({"id": format!("pty_{number}")})).collect())
+}
+
+async fn dispose(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Json<bool> {
+    shared.disposals.fetch_add(1, Ordering::SeqCst);
+    shared.terminals.store(0, Ordering::SeqCst);
+    let directory = &query["directory"];
+    let payload = json!({"type": "server.instance.disposed", "properties": {"directory": directory}});
+    let event = json!({"directory": directory, "payload": payload});
+    shared.events.send(event.to_string()).expect("the door subscribes");
+    Json(true)
 }
 
 fn is_internal(headers: &HeaderMap) -> bool {

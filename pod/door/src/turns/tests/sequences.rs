@@ -707,19 +707,19 @@ fn closed_as_aborted(rig: &mut Rig, id: &str, parent: &str) {
 fn an_abort_before_the_model_was_asked_may_have_spoilt_the_directory() {
     let mut rig = Rig::new();
     rig.prompt("s", Some("u1"));
-    assert!(!rig.table.is_spoilt("/w"));
+    assert_eq!(rig.table.spoil("/w"), None);
     rig.abort("s");
     rig.user("s", "u1");
     rig.busy("s");
-    assert!(rig.table.is_spoilt("/w"), "the abort is sent");
+    assert_eq!(rig.table.spoil("/w"), Some(Spoil::Suspected), "the abort is sent");
     rig.assistant("s", "a1", "u1", false);
     closed_as_aborted(&mut rig, "a1", "u1");
     rig.idle("s");
     rig.abort_returned("s");
     rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Aborted"], true);
-    assert!(rig.table.is_spoilt("/w"));
+    assert_eq!(rig.table.spoil("/w"), Some(Spoil::Suspected));
     rig.event("server.instance.disposed", &json!({"directory": "/w"}));
-    assert!(!rig.table.is_spoilt("/w"));
+    assert_eq!(rig.table.spoil("/w"), None);
 }
 
 #[test]
@@ -735,7 +735,7 @@ fn an_abort_after_the_model_was_asked_spoils_nothing() {
     rig.idle("s");
     rig.abort_returned("s");
     rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Aborted"], true);
-    assert!(!rig.table.is_spoilt("/w"));
+    assert_eq!(rig.table.spoil("/w"), None);
 }
 
 #[test]
@@ -748,7 +748,7 @@ fn a_run_that_ends_as_aborted_unasked_is_interrupted_and_shows_a_spoilt_director
     closed_as_aborted(&mut rig, "a1", "u1");
     rig.idle("s");
     rig.expect(&["s u1 Admitted", "s u1 Started", "s u1 Interrupted"], true);
-    assert!(rig.table.is_spoilt("/w"));
+    assert_eq!(rig.table.spoil("/w"), Some(Spoil::Seen));
 }
 
 #[test]
@@ -756,7 +756,7 @@ fn an_abort_of_a_session_in_which_nothing_runs_spoils_nothing() {
     let mut rig = Rig::new();
     rig.abort("s");
     rig.abort_returned("s");
-    assert!(!rig.table.is_spoilt("/w"));
+    assert_eq!(rig.table.spoil("/w"), None);
 }
 
 #[test]
