@@ -65,7 +65,10 @@ impl Case {
         let name: String = test.chars().map(plain).take(40).collect();
         let own = format!("{}-{}", name.trim_matches('-'), &Uuid::new_v4().simple().to_string()[..6]);
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        namespaces.create(&PostParams::default(), &namespace(own.clone())).await.context("the namespace")?;
+        namespaces
+            .create(&PostParams::default(), &namespace(own.clone(), &cluster.run))
+            .await
+            .context("the namespace")?;
         let keys = json!({ "metadata": { "name": "model-keys" }, "stringData": { "scripted": "any" } });
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &own);
         let keys = serde_json::from_value(keys).context("a secret")?;

@@ -29,7 +29,7 @@ pub const VISITOR: &str = "visitor";
 /// Namespace of Berth's own programs.
 pub(crate) const CONTROL: &str = "berth-system";
 
-/// Label of the namespaces of tests.
+/// Label of the namespaces of tests, with the run.
 pub(crate) const TESTS: &str = "berth-e2e";
 
 /// The manifest that people try, relative to this package.
@@ -58,6 +58,8 @@ pub struct Cluster {
     pub token: SecretString,
     /// File with the token, for the command line.
     pub token_file: PathBuf,
+    /// Tells this run's namespaces from those of others.
+    pub(crate) run: String,
     setting: Setting,
     manifest: Value,
     forward: Forward,
@@ -80,6 +82,7 @@ impl Cluster {
             server: format!("http://{}", forward.address),
             token,
             token_file,
+            run: Uuid::new_v4().simple().to_string(),
             setting,
             manifest: serde_json::from_str(&manifest).context("the manifest")?,
             forward,
@@ -105,10 +108,10 @@ impl Cluster {
         self.manifest.clone()
     }
 
-    /// Waits until every namespace that a test made is gone.
+    /// Waits until every namespace that a test of this run made is gone.
     pub async fn end(self) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client().await?);
-        let made = ListParams::default().labels(TESTS);
+        let made = ListParams::default().labels(&format!("{TESTS}={}", self.run));
         until("namespaces of tests to go", async || {
             let left = namespaces.list(&made).await.map_err(|error| error.to_string())?;
             let left: Vec<String> = left.items.into_iter().filter_map(|one| one.metadata.name).collect();
@@ -126,9 +129,9 @@ async fn client(setting: &Setting) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Labels by which namespaces of tests are known.
-pub(crate) fn namespace(name: String) -> Namespace {
-    let labels = [(TESTS.to_owned(), String::new())].into();
+/// A namespace of a test of this run.
+pub(crate) fn namespace(name: String, run: &str) -> Namespace {
+    let labels = [(TESTS.to_owned(), run.to_owned())].into();
     let metadata = ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() };
     Namespace { metadata, ..Namespace::default() }
 }
