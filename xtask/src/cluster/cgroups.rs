@@ -71,9 +71,10 @@ pub(super) fn join(directory: &Path) -> anyhow::Result<()> {
 fn make(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory)?;
     let parent = directory.parent().context("no parent")?;
-    // A new cpuset has no processors and no memory, and takes no process before it has.
+    // A new cpuset of version 1 has no processors and no memory, and takes no process before it has. One of version 2
+    // has those of the cgroup above it, where the machine's outermost has no such files.
     for file in ["cpuset.cpus", "cpuset.mems"] {
-        if directory.join(file).exists() {
+        if directory.join(file).exists() && parent.join(file).exists() {
             fs::write(directory.join(file), fs::read(parent.join(file))?)?;
         }
     }

@@ -75,6 +75,7 @@ pub(super) fn up(workspace: &Workspace, layout: &Layout, version: Version) -> an
     }
     println!("{} is ready after {:.1} s", layout.name, started.elapsed().as_secs_f32());
     println!("export KUBECONFIG={}", layout.path("kubeconfig").display());
+    println!("kubectl, where there is none: {}", layout.program("kubectl").display());
     Ok(())
 }
 
