@@ -8,7 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use berth_api::{ConditionType, Sandbox, condition::find, layout, names};
+use berth_api::{
+    ConditionType, Sandbox,
+    condition::find,
+    configuration::{SWITCHES, build},
+    layout, names,
+};
 use berth_e2e::{Case, Cluster, Setting, Shape};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -132,7 +137,7 @@ async fn time_bare(case: &Case) -> anyhow::Result<Phases> {
     let pods: Api<Pod> = case.api();
     let watch = follow(case, NAME).boxed_local();
     let made = async {
-        anyhow::Ok(pods.create(&PostParams::default(), &serde_json::from_value(bare(NAME))?).await?)
+        anyhow::Ok(pods.create(&PostParams::default(), &serde_json::from_value(bare(case, NAME)?)?).await?)
     };
     let both = async { tokio::try_join!(watch, made) };
     let (phases, _) = tokio::time::timeout(BOUND, both.boxed_local()).await??;
@@ -141,19 +146,23 @@ async fn time_bare(case: &Case) -> anyhow::Result<Phases> {
     Ok(phases)
 }
 
-fn bare(name: &str) -> Value {
-    let variables = [
-        ("HOME", layout::WORKSPACE),
+/// With the configuration and the switches that Berth gives opencode, so that it has as much to do.
+fn bare(case: &Case, name: &str) -> anyhow::Result<Value> {
+    let sandbox: Sandbox = serde_json::from_value(case.manifest(name, Shape::default()))?;
+    let configuration = build(&sandbox.spec).to_string();
+    let given = [
+        ("HOME", layout::HOME),
         ("XDG_CONFIG_HOME", layout::CONFIG_HOME),
         ("XDG_DATA_HOME", layout::DATA),
-        ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
-        ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
-        ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
-        ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
+        ("OPENCODE_CONFIG_CONTENT", configuration.as_str()),
     ];
-    let variables: Vec<Value> =
-        variables.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
-    json!({
+    let switches = SWITCHES.iter().map(|&name| (name, "1"));
+    let variables: Vec<Value> = given
+        .into_iter()
+        .chain(switches)
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
+    Ok(json!({
         "metadata": { "name": name },
         "spec": {
             "automountServiceAccountToken": false, "enableServiceLinks": false,
@@ -172,7 +181,7 @@ fn bare(name: &str) -> Value {
                 },
             }],
         },
-    })
+    }))
 }
 
 async fn gone<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
