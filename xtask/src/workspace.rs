@@ -23,6 +23,8 @@ pub(crate) struct Workspace {
     pub(crate) cargo: OsString,
     /// `BERTH_E2E_KUBECONFIG`: the cluster that the end-to-end tests run on, where it is not to be made for them.
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// `BERTH_TEST_WITHOUT_ROOT=1`: tests that want root are to be left out.
+    pub(crate) is_without_root: bool,
     /// `BERTH_KUBERNETES`: which version of Kubernetes is made.
     pub(crate) kubernetes: Option<String>,
 }
@@ -36,9 +38,10 @@ impl Workspace {
         let cache = given("BERTH_CACHE").map_or_else(|| home.join(".cache/berth"), PathBuf::from);
         let kubeconfig = given("BERTH_E2E_KUBECONFIG").map(PathBuf::from);
         let kubernetes = given("BERTH_KUBERNETES").and_then(|version| version.into_string().ok());
+        let is_without_root = given("BERTH_TEST_WITHOUT_ROOT").is_some_and(|value| value == "1");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Ok(Self { root: root.to_owned(), cache, home, cargo, kubeconfig, kubernetes })
+        Ok(Self { root: root.to_owned(), cache, home, cargo, kubeconfig, is_without_root, kubernetes })
     }
 
     /// A command that runs at the workspace's root.
