@@ -15,8 +15,10 @@ use tokio::{task::JoinSet, time::Instant};
 use uuid::Uuid;
 
 pub(crate) const DIRECTORY: &str = "/w";
-/// Bound on one call, and on the time between two events.
+/// Bound on one call, and on the time between two events, where the bound is what ends them.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
+/// The same where something else ends them, so that a busy machine does not come before it.
+const AMPLE: Duration = Duration::from_secs(30);
 /// Time in which a turn of a fake ends, if it ends.
 const TURN: Duration = Duration::from_secs(3);
 /// How long nothing may come, or a doubt may last, before state is read.
@@ -32,12 +34,21 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn start() -> Self {
+        Self::bounded(LIMIT).await
+    }
+
+    /// One whose bounds are short only where a bound `is_the_end`.
+    pub(crate) async fn start_for(is_the_end: bool) -> Self {
+        Self::bounded(if is_the_end { LIMIT } else { AMPLE }).await
+    }
+
+    async fn bounded(limit: Duration) -> Self {
         let heartbeat = Duration::from_millis(50);
         let config =
             FakeServeConfig { password: Some(PASSWORD.into()), heartbeat, ..FakeServeConfig::default() };
         let fake = FakeServe::bind("127.0.0.1:0".parse().unwrap(), config).await.unwrap();
         let mut config = ClientConfig::new(format!("http://{}", fake.address()), PASSWORD.into());
-        (config.connect_timeout, config.request_timeout, config.idle_timeout) = (LIMIT, LIMIT, LIMIT);
+        (config.connect_timeout, config.request_timeout, config.idle_timeout) = (limit, limit, limit);
         let (control, client) = (fake.control(), OpencodeClient::new(config).unwrap());
         let mut running = JoinSet::new();
         running.spawn(async move { fake.run(tokio_util::sync::CancellationToken::new()).await.unwrap() });

@@ -46,7 +46,7 @@ fn faults() -> impl Iterator<Item = StreamFault> {
 #[tokio::test]
 async fn each_spoiled_stream_is_an_error_of_its_own_or_is_borne() {
     join_all(faults().map(|fault| async move {
-        let rig = Rig::start().await;
+        let rig = Rig::start_for(expected(fault) == Some("StreamIdle")).await;
         rig.fake.spoil(fault);
         let mut events = rig.client.global_events(None).await.unwrap();
         let until = tokio::time::Instant::now() + LIMIT * 2;
