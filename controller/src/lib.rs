@@ -97,17 +97,7 @@ async fn operate(config: OperatorConfig) -> Result<(), ControllerError> {
     let mut tasks = JoinSet::new();
     tasks.spawn(admin::serve(listener, pulse.clone(), metrics.clone()));
     let operator = Operator { platform, candidate, metrics, pulse };
-    let mut running = Box::pin(berth_operator::run(client, operator, shutdown.clone()));
-    tokio::select! {
-        result = &mut running => return Ok(result?),
-        () = stop.asked() => {}
-    }
-    tracing::info!("asked to stop");
-    shutdown.cancel();
-    tokio::select! {
-        result = running => Ok(result?),
-        () = stop.asked() => Err(ControllerError::Interrupted),
-    }
+    stop.ends(berth_operator::run(client, operator, shutdown.clone()), &shutdown).await
 }
 
 /// Serves until the first SIGTERM or SIGINT, and ends in order; at the second one it ends at once.
@@ -129,17 +119,7 @@ async fn serve(config: Config) -> Result<(), ControllerError> {
     };
     let server = Server::open(config.server, directory).await?;
     tracing::info!(%address, database, "serving");
-    let mut running = Box::pin(server.run(listener, shutdown.clone()));
-    tokio::select! {
-        result = &mut running => return Ok(result?),
-        () = stop.asked() => {}
-    }
-    tracing::info!("asked to stop");
-    shutdown.cancel();
-    tokio::select! {
-        result = running => Ok(result?),
-        () = stop.asked() => Err(ControllerError::Interrupted),
-    }
+    stop.ends(server.run(listener, shutdown.clone()), &shutdown).await
 }
 
 /// The signals by which the program is asked to stop.
@@ -157,6 +137,28 @@ impl Stop {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Runs `program`: the first signal has it end in order by `shutdown`, the second leaves it.
+    async fn ends<E>(
+        &mut self,
+        program: impl Future<Output = Result<(), E>>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), ControllerError>
+    where
+        ControllerError: From<E>,
+    {
+        let mut running = Box::pin(program);
+        tokio::select! {
+            result = &mut running => return Ok(result?),
+            () = self.asked() => {}
+        }
+        tracing::info!("asked to stop");
+        shutdown.cancel();
+        tokio::select! {
+            result = running => Ok(result?),
+            () = self.asked() => Err(ControllerError::Interrupted),
         }
     }
 }

@@ -17,6 +17,7 @@ mod ports;
 mod process;
 mod programs;
 mod stack;
+pub mod talk;
 mod up;
 mod wait;
 

@@ -9,7 +9,7 @@ use berth_serve::{ConfigHome, ServeConfig, Supervisor};
 use berth_server::{Limits, SandboxAddress, Server, ServerConfig, Sharing, StaticDirectory};
 use berth_testkit::{ModelLog, ScriptedModel, provider_config};
 use berth_wire::{
-    api::{CreateSession, PostMessage, Session, Turn},
+    api::{CreateSession, Session, Turn},
     event::{EventPayload, PermissionRequested},
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -23,6 +23,7 @@ use crate::{
     cutter::Cutter,
     log::SessionLog,
     programs::{opencode_config_home, opencode_program},
+    talk,
     wait::{BOUND, within},
 };
 
@@ -235,17 +236,12 @@ impl Stack {
 
     /// Sends a prompt.
     pub async fn post(&self, session: Uuid, prompt: &str) -> Turn {
-        let key = Uuid::new_v4().to_string();
-        let body = PostMessage::text(prompt);
-        self.client.post_message(session, &body, &key).await.expect("the prompt is taken")
+        talk::post(&self.client, session, prompt).await
     }
 
     /// Sends a prompt and reads the session's log until its turn has ended; the log is checked.
     pub async fn prompt(&self, session: Uuid, prompt: &str) -> (Turn, SessionLog) {
-        let turn = self.post(session, prompt).await;
-        let log = SessionLog::until_end(&self.client, session, turn.id).await;
-        log.check();
-        (turn, log)
+        talk::prompt(&self.client, session, prompt).await
     }
 
     /// Waits until the session's log has an event that `wanted` picks, and returns what it picked.
@@ -253,18 +249,9 @@ impl Stack {
         &self,
         session: Uuid,
         what: &str,
-        mut wanted: impl FnMut(&EventPayload) -> Option<T>,
+        wanted: impl FnMut(&EventPayload) -> Option<T>,
     ) -> T {
-        let mut stream = self.client.events(session, 0);
-        within(what, async {
-            loop {
-                let event = stream.next().await.expect("the event stream goes on");
-                if let Some(found) = wanted(&event.payload) {
-                    return found;
-                }
-            }
-        })
-        .await
+        within(what, talk::find(&self.client, session, wanted)).await
     }
 
     /// Waits for a permission request.

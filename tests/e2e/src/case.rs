@@ -5,9 +5,9 @@ use std::{fmt, sync::Arc};
 use anyhow::Context;
 use berth_api::{ConditionType, Sandbox, condition::find, names};
 use berth_client::BerthClient;
-use berth_tests::SessionLog;
+use berth_tests::{SessionLog, talk};
 use berth_wire::{
-    api::{CreateSession, PostMessage, Turn},
+    api::{CreateSession, Turn},
     event::EventPayload,
 };
 use futures_util::FutureExt;
@@ -186,17 +186,12 @@ impl Case {
 
     /// Sends a prompt.
     pub async fn post(&self, session: Uuid, prompt: &str) -> Turn {
-        let key = Uuid::new_v4().to_string();
-        let turn = self.berth.post_message(session, &PostMessage::text(prompt), &key).await;
-        turn.expect("the prompt is taken")
+        talk::post(&self.berth, session, prompt).await
     }
 
     /// Sends a prompt and reads the session's log until its turn has ended; the log is checked.
     pub async fn prompt(&self, session: Uuid, prompt: &str) -> (Turn, SessionLog) {
-        let turn = self.post(session, prompt).await;
-        let log = SessionLog::until_end(&self.berth, session, turn.id).await;
-        log.check();
-        (turn, log)
+        talk::prompt(&self.berth, session, prompt).await
     }
 
     /// Waits until the session's log has an event that `wanted` picks, and returns what it picked.
@@ -204,17 +199,8 @@ impl Case {
         &self,
         session: Uuid,
         what: &str,
-        mut wanted: impl FnMut(&EventPayload) -> Option<T>,
+        wanted: impl FnMut(&EventPayload) -> Option<T>,
     ) -> T {
-        let mut stream = self.berth.events(session, 0);
-        within(what, async {
-            loop {
-                let event = stream.next().await.expect("the event stream goes on");
-                if let Some(found) = wanted(&event.payload) {
-                    return found;
-                }
-            }
-        })
-        .await
+        within(what, talk::find(&self.berth, session, wanted)).await
     }
 }
