@@ -61,8 +61,9 @@ enum Task {
     Bench {
         /// Only benchmarks whose name contains this.
         filter: Option<String>,
-        /// Also writes docs/benchmarks.md.
-        #[arg(long, conflicts_with = "filter")]
+        /// Also keeps the results in docs/benchmarks.json and writes docs/benchmarks.md from it; of benchmarks that did not
+        /// run, the last results stay.
+        #[arg(long)]
         write: bool,
     },
     /// Fuzzes what reads bytes from outside, each target for a while. Needs rustup's nightly toolchain.

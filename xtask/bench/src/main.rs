@@ -1,4 +1,5 @@
-//! Runs the registered benchmarks and prints a table for people on standard error and JSON on standard output.
+//! Runs the registered benchmarks, prints a table for people on standard error and JSON on standard output, and keeps the
+//! results when it is told to.
 //!
 //! Figures of a shared machine vary between runs, so each benchmark also times a baseline, in turn with the
 //! subject, and reports the ratio: that is what can be compared between machines and commits.
@@ -14,19 +15,21 @@ mod node;
 mod opencode;
 mod page;
 mod pod;
+mod results;
 mod server;
 mod sessions;
 mod sse;
 mod turn;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use serde::Serialize;
 
 use crate::{
-    measure::{Benchmark, Figures, Setting, measure},
+    measure::{Benchmark, Loop, Setting, measure},
+    pod::Figure,
+    results::{Measured, Results, Run, Section, Taken},
     sessions::Scale,
 };
 
@@ -64,74 +67,120 @@ struct Arguments {
     /// Divides counts of the session server's and the cluster's benchmarks, to see that they work; their figures mean nothing then.
     #[arg(long, default_value_t = 1)]
     divisor: u32,
-    /// Also writes the page with the figures to this file.
-    #[arg(long)]
+    /// Also keeps the results, after each benchmark: in a JSON file beside this page, and the page is written from it.
+    #[arg(long, conflicts_with = "divisor")]
     write: Option<PathBuf>,
 }
 
-/// All results.
-#[derive(Debug, Serialize)]
-struct Results {
-    loops: Vec<Figures>,
-    pod: Vec<pod::Figure>,
-    server: Vec<pod::Figure>,
-    cluster: Vec<pod::Figure>,
+impl Arguments {
+    fn scale(&self) -> Scale {
+        Scale { divisor: self.divisor }
+    }
+}
+
+/// A benchmark that can run here.
+struct Task<'a> {
+    name: &'static str,
+    section: Section,
+    run: Box<dyn Fn() -> anyhow::Result<Measured> + 'a>,
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let filter = arguments.filter.clone().unwrap_or_default();
-    let (write, programs) = (arguments.write.clone(), programs(&arguments));
-    let (controller, scale) = (arguments.controller.clone(), Scale { divisor: arguments.divisor });
-    let setting = Setting { sdk: arguments.sdk };
-    let loops: Vec<Figures> = BENCHMARKS
-        .iter()
-        .filter(|benchmark| benchmark.name.contains(&filter))
-        .map(|benchmark| measure(benchmark, &setting))
-        .collect::<Result<_, _>>()?;
-    let mut pod = Vec::new();
-    for benchmark in pod::BENCHMARKS.iter().filter(|benchmark| benchmark.name.contains(&filter)) {
-        if let Some(programs) = &programs {
-            eprintln!("{} ...", benchmark.name);
-            pod.extend(benchmark.run(programs).context(benchmark.name)?);
-        }
-    }
-    let mut server = Vec::new();
-    if let (Some(pod), Some(controller)) = (programs, controller) {
-        let programs = sessions::Programs { pod, controller };
-        for benchmark in sessions::BENCHMARKS.iter().filter(|benchmark| benchmark.name.contains(&filter)) {
-            eprintln!("{} ...", benchmark.name);
-            server.extend(benchmark.run(&programs, scale).context(benchmark.name)?);
-        }
-    }
-    let cluster = on_cluster(arguments.kubeconfig, arguments.kubectl, &filter, scale)?;
-    if loops.is_empty() && pod.is_empty() && server.is_empty() && cluster.is_empty() {
+    let mut tasks = tasks(&arguments);
+    tasks.retain(|task| task.name.contains(&filter));
+    if tasks.is_empty() {
         bail!("no benchmark's name contains {filter:?}, or its programs are missing");
     }
-    let results = Results { loops, pod, server, cluster };
-    print(&results);
-    println!("{}", serde_json::to_string_pretty(&results)?);
-    if let Some(path) = write {
-        std::fs::write(&path, page::render(&results, &page::Machine::this()?))
-            .with_context(|| path.display().to_string())?;
+    let taken = Taken::now()?;
+    let mut results = Results::default();
+    for task in tasks {
+        eprintln!("{} ...", task.name);
+        let measured = (task.run)().context(task.name)?;
+        print(&measured);
+        let (benchmark, section, taken) = (task.name.to_owned(), task.section, taken.clone());
+        let run = Run { benchmark, section, taken, measured };
+        if let Some(page) = &arguments.write {
+            keep(page, run.clone())?;
+        }
+        results.0.push(run);
     }
+    println!("{}", serde_json::to_string_pretty(&results)?);
     Ok(())
 }
 
-fn on_cluster(
-    kubeconfig: Option<PathBuf>,
-    kubectl: Option<PathBuf>,
-    filter: &str,
-    scale: Scale,
-) -> anyhow::Result<Vec<pod::Figure>> {
-    let mut figures = Vec::new();
-    let Some(kubeconfig) = kubeconfig else { return Ok(figures) };
-    let setting = cluster::setting(kubeconfig, kubectl);
-    for benchmark in cluster::BENCHMARKS.iter().filter(|benchmark| benchmark.name.contains(filter)) {
-        eprintln!("{} ...", benchmark.name);
-        figures.extend(benchmark.run(&setting, scale).context(benchmark.name)?);
+/// Puts a run into the file beside the page, and writes the page anew: whatever ends the program later, it is kept.
+fn keep(page: &Path, run: Run) -> anyhow::Result<()> {
+    let path = page.with_extension("json");
+    let mut results = Results::read(&path)?;
+    results.put(run, &names());
+    results.write(&path)?;
+    std::fs::write(page, page::render(&results)).with_context(|| page.display().to_string())
+}
+
+/// All that there are, in the order of the page.
+fn names() -> Vec<&'static str> {
+    let loops = BENCHMARKS.iter().map(|benchmark| benchmark.name);
+    let pod = pod::BENCHMARKS.iter().map(|benchmark| benchmark.name);
+    let server = sessions::BENCHMARKS.iter().map(|benchmark| benchmark.name);
+    let cluster = cluster::BENCHMARKS.iter().map(|benchmark| benchmark.name);
+    loops.chain(pod).chain(server).chain(cluster).collect()
+}
+
+/// Those whose programs are at hand, in the same order.
+fn tasks(arguments: &Arguments) -> Vec<Task<'_>> {
+    let mut tasks = loops(arguments);
+    if let Some(pod) = programs(arguments) {
+        tasks.extend(of_pod(&pod));
+        tasks.extend(arguments.controller.iter().flat_map(|controller| {
+            of_server(
+                &sessions::Programs { pod: pod.clone(), controller: controller.clone() },
+                arguments.scale(),
+            )
+        }));
     }
-    Ok(figures)
+    tasks.extend(arguments.kubeconfig.iter().flat_map(|kubeconfig| {
+        of_cluster(&cluster::setting(kubeconfig.clone(), arguments.kubectl.clone()), arguments.scale())
+    }));
+    tasks
+}
+
+fn loops(arguments: &Arguments) -> Vec<Task<'_>> {
+    let setting = Setting { sdk: arguments.sdk.clone() };
+    let task = |benchmark: &'static Benchmark| {
+        let setting = setting.clone();
+        let run = Box::new(move || Ok(Measured::Loop(measure(benchmark, &setting)?)));
+        Task { name: benchmark.name, section: Section::Loops, run }
+    };
+    BENCHMARKS.iter().map(task).collect()
+}
+
+fn of_pod(programs: &pod::Programs) -> Vec<Task<'static>> {
+    let task = |benchmark: &'static pod::PodBenchmark| {
+        let programs = programs.clone();
+        let run = Box::new(move || Ok(Measured::Figures(benchmark.run(&programs)?)));
+        Task { name: benchmark.name, section: Section::Pod, run }
+    };
+    pod::BENCHMARKS.iter().map(task).collect()
+}
+
+fn of_server(programs: &sessions::Programs, scale: Scale) -> Vec<Task<'static>> {
+    let task = |benchmark: &'static sessions::ServerBenchmark| {
+        let programs = programs.clone();
+        let run = Box::new(move || Ok(Measured::Figures(benchmark.run(&programs, scale)?)));
+        Task { name: benchmark.name, section: Section::Server, run }
+    };
+    sessions::BENCHMARKS.iter().map(task).collect()
+}
+
+fn of_cluster(setting: &berth_e2e::Setting, scale: Scale) -> Vec<Task<'static>> {
+    let task = |benchmark: &'static cluster::ClusterBenchmark| {
+        let setting = setting.clone();
+        let run = Box::new(move || Ok(Measured::Figures(benchmark.run(&setting, scale)?)));
+        Task { name: benchmark.name, section: Section::Cluster, run }
+    };
+    cluster::BENCHMARKS.iter().map(task).collect()
 }
 
 fn programs(arguments: &Arguments) -> Option<pod::Programs> {
@@ -144,38 +193,35 @@ fn programs(arguments: &Arguments) -> Option<pod::Programs> {
     })
 }
 
-fn print(Results { loops, pod, server, cluster }: &Results) {
-    if !loops.is_empty() {
-        print_loops(loops);
+fn print(measured: &Measured) {
+    match measured {
+        Measured::Loop(row) => print_loop(row),
+        Measured::Figures(figures) => print_figures(figures),
     }
-    if !pod.is_empty() || !server.is_empty() || !cluster.is_empty() {
-        eprintln!(
-            "{:<28} {:>12} {:>10} {:>10} {:>10}  bound",
-            "figure", "unit", "baseline", "ours", "compared"
-        );
-    }
-    for figure in pod.iter().chain(server).chain(cluster) {
+}
+
+fn print_figures(figures: &[Figure]) {
+    eprintln!("{:<28} {:>12} {:>10} {:>10} {:>10}  bound", "figure", "unit", "baseline", "ours", "compared");
+    for figure in figures {
         let [unit, baseline, ours, compared, bound] = figure.cells();
         eprintln!("{:<28} {unit:>12} {baseline:>10} {ours:>10} {compared:>10}  {bound}", figure.name);
     }
 }
 
-fn print_loops(figures: &[Figures]) {
+fn print_loop(row: &Loop) {
     eprintln!(
         "{:<18} {:>6} {:>12} {:>10} {:>12} {:>12} {:>6}  baseline",
         "benchmark", "items", "items/s", "ns/item", "allocs/item", "baseline ns", "ratio"
     );
-    for row in figures {
-        eprintln!(
-            "{:<18} {:>6} {:>12.0} {:>10.1} {:>12.1} {:>12.1} {:>6.2}  {}",
-            row.name,
-            row.items,
-            row.items_per_second,
-            row.nanoseconds_per_item,
-            row.allocations_per_item,
-            row.baseline_nanoseconds_per_item,
-            row.ratio,
-            row.baseline
-        );
-    }
+    eprintln!(
+        "{:<18} {:>6} {:>12.0} {:>10.1} {:>12.1} {:>12.1} {:>6.2}  {}",
+        row.name,
+        row.items,
+        row.items_per_second,
+        row.nanoseconds_per_item,
+        row.allocations_per_item,
+        row.baseline_nanoseconds_per_item,
+        row.ratio,
+        row.baseline
+    );
 }

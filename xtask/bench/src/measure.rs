@@ -6,12 +6,13 @@ use std::{
 };
 
 use anyhow::ensure;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Timed runs of each; odd, so that the median is one of them.
 const RUNS: usize = 31;
 
 /// What is at hand.
+#[derive(Debug, Clone)]
 pub(crate) struct Setting {
     /// Where opencode's SDK is installed.
     pub(crate) sdk: Option<PathBuf>,
@@ -33,10 +34,10 @@ pub(crate) struct Benchmark {
 pub(crate) type Pass = Box<dyn Fn() -> anyhow::Result<usize>>;
 
 /// Results of one benchmark.
-#[derive(Debug, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) name: &'static str,
-    pub(crate) baseline: &'static str,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Loop {
+    pub(crate) name: String,
+    pub(crate) baseline: String,
     pub(crate) items: usize,
     /// Median.
     pub(crate) items_per_second: f64,
@@ -51,7 +52,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs a benchmark.
-pub(crate) fn measure(benchmark: &Benchmark, setting: &Setting) -> anyhow::Result<Figures> {
+pub(crate) fn measure(benchmark: &Benchmark, setting: &Setting) -> anyhow::Result<Loop> {
     let (subject, baseline) = (benchmark.prepare)(setting)?;
     let mut times = (Vec::new(), Vec::new());
     for run in 0..=RUNS {
@@ -68,13 +69,13 @@ pub(crate) fn measure(benchmark: &Benchmark, setting: &Setting) -> anyhow::Resul
     Ok(figures(benchmark, median(times.0), median(times.1), allocated.count_total))
 }
 
-fn figures(benchmark: &Benchmark, subject: Duration, baseline: Duration, allocations: u64) -> Figures {
+fn figures(benchmark: &Benchmark, subject: Duration, baseline: Duration, allocations: u64) -> Loop {
     let items = f64::from(u32::try_from(benchmark.items).unwrap_or(u32::MAX));
     let allocations = f64::from(u32::try_from(allocations).unwrap_or(u32::MAX));
     let nanoseconds = |time: Duration| time.as_secs_f64() * 1e9 / items;
-    Figures {
-        name: benchmark.name,
-        baseline: benchmark.baseline_name,
+    Loop {
+        name: benchmark.name.to_owned(),
+        baseline: benchmark.baseline_name.to_owned(),
         items: benchmark.items,
         items_per_second: items / subject.as_secs_f64(),
         nanoseconds_per_item: nanoseconds(subject),

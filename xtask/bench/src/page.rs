@@ -1,39 +1,17 @@
-//! The page with the figures, for `docs/`. IO only to learn what machine this is.
+//! The page with the figures, for `docs/`. Pure.
 
-use std::{fmt::Write as _, fs, process::Command};
+use std::fmt::Write as _;
 
-use anyhow::Context;
-
-use crate::{Results, measure::Figures, pod};
-
-/// Where and when the figures were taken.
-pub(crate) struct Machine {
-    processor: String,
-    cores: usize,
-    node: String,
-    date: String,
-}
-
-impl Machine {
-    /// This one, now.
-    pub(crate) fn this() -> anyhow::Result<Self> {
-        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let name = information.lines().find(|line| line.starts_with("model name"));
-        let processor =
-            name.and_then(|line| line.split_once(": ")).map_or("unknown processor", |(_, name)| name);
-        let node = Command::new("node").arg("--version").output().context("node")?;
-        Ok(Self {
-            processor: processor.to_owned(),
-            cores: std::thread::available_parallelism()?.get(),
-            node: String::from_utf8_lossy(&node.stdout).trim().to_owned(),
-            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-        })
-    }
-}
+use crate::{
+    measure::Loop,
+    pod::Figure,
+    results::{Measured, Results, Section, Taken},
+};
 
 const HEAD: &str = "# Benchmarks
 
-Written by `cargo xtask bench --write`.
+Written by `cargo xtask bench --write [FILTER]` from `benchmarks.json` beside it, where each benchmark's last run is kept. \
+*Taken* says on which day and commit that was.
 ";
 
 const LOOPS: &str = "
@@ -124,72 +102,99 @@ const CLUSTER_TAIL: &str = "
 ";
 
 /// The page.
-pub(crate) fn render(results: &Results, machine: &Machine) -> String {
+pub(crate) fn render(results: &Results) -> String {
     let mut page = HEAD.to_owned();
-    let Machine { processor, cores, node, date } = machine;
+    let mut machines: Vec<&str> = results.0.iter().map(|run| run.taken.machine.as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
     // Writing to a string cannot fail.
-    let _ = writeln!(page, "\nTaken on {date}: {processor}, {cores} cores, Linux, node {node}.");
-    render_loops(&mut page, &results.loops);
-    render_figures(&mut page, POD, &results.pod, POD_TAIL);
-    render_figures(&mut page, SERVER, &results.server, SERVER_TAIL);
-    render_figures(&mut page, CLUSTER, &results.cluster, CLUSTER_TAIL);
+    let _ = writeln!(page, "\nMachine: {}.", machines.join("; or "));
+    render_loops(&mut page, results);
+    for (head, section, tail) in [
+        (POD, Section::Pod, POD_TAIL),
+        (SERVER, Section::Server, SERVER_TAIL),
+        (CLUSTER, Section::Cluster, CLUSTER_TAIL),
+    ] {
+        render_figures(&mut page, head, results, section, tail);
+    }
     page
 }
 
-fn render_figures(page: &mut String, head: &str, figures: &[pod::Figure], tail: &str) {
+fn render_figures(page: &mut String, head: &str, results: &Results, section: Section, tail: &str) {
     page.push_str(head);
-    page.push_str("| figure | unit | baseline | ours | compared | bound |\n|---|---|--:|--:|--:|---|\n");
-    for figure in figures {
-        let _ = writeln!(page, "| {} | {} |", figure.name, figure.cells().join(" | "));
+    page.push_str(
+        "| figure | unit | baseline | ours | compared | bound | taken |\n|---|---|--:|--:|--:|---|---|\n",
+    );
+    for run in results.of(section) {
+        if let Measured::Figures(figures) = &run.measured {
+            page.extend(figures.iter().map(|figure| row(figure, &run.taken)));
+        }
     }
     page.push_str(tail);
 }
 
-fn render_loops(page: &mut String, figures: &[Figures]) {
+fn row(figure: &Figure, taken: &Taken) -> String {
+    format!("| {} | {} | {} |\n", figure.name, figure.cells().join(" | "), stamp(taken))
+}
+
+fn stamp(Taken { date, commit, .. }: &Taken) -> String {
+    format!("{date} {commit}")
+}
+
+fn render_loops(page: &mut String, results: &Results) {
     page.push_str(LOOPS);
-    page.push('\n');
     page.push_str(
-        "| benchmark | events | events/s | ns/event | allocations/event | baseline ns/event | ratio |\n",
+        "\n| benchmark | events | events/s | ns/event | allocations/event | baseline ns/event | ratio | taken |\n",
     );
-    page.push_str("|---|--:|--:|--:|--:|--:|--:|\n");
-    for row in figures {
-        let _ = writeln!(
-            page,
-            "| {} | {} | {:.0} | {:.0} | {:.1} | {:.0} | {:.2} |",
-            row.name,
-            row.items,
-            row.items_per_second,
-            row.nanoseconds_per_item,
-            row.allocations_per_item,
-            row.baseline_nanoseconds_per_item,
-            row.ratio
-        );
+    page.push_str("|---|--:|--:|--:|--:|--:|--:|---|\n");
+    for run in results.of(Section::Loops) {
+        if let Measured::Loop(row) = &run.measured {
+            page.push_str(&loop_row(row, &run.taken));
+        }
     }
     page.push_str(LOOPS_TAIL);
 }
 
+fn loop_row(row: &Loop, taken: &Taken) -> String {
+    format!(
+        "| {} | {} | {:.0} | {:.0} | {:.1} | {:.0} | {:.2} | {} |\n",
+        row.name,
+        row.items,
+        row.items_per_second,
+        row.nanoseconds_per_item,
+        row.allocations_per_item,
+        row.baseline_nanoseconds_per_item,
+        row.ratio,
+        stamp(taken)
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::results::tests::run;
 
     #[test]
-    fn the_page_has_a_row_for_each_figure() {
-        let results = Results {
-            loops: Vec::new(),
-            pod: vec![pod::Figure::plain("memory", "MiB", 2.5).at_most(30.0)],
-            server: vec![pod::Figure::plain("replay", "events/s", 1_000.0)],
-            cluster: vec![pod::Figure::plain("start", "ms", 900.0)],
-        };
-        let machine = Machine {
-            processor: "P".to_owned(),
-            cores: 2,
-            node: "v20".to_owned(),
-            date: "2026-11-30".to_owned(),
-        };
-        let page = render(&results, &machine);
-        assert!(page.contains("Taken on 2026-11-30: P, 2 cores, Linux, node v20."), "{page}");
-        assert!(page.contains("| replay | events/s | - | 1000 | - | - |\n"), "{page}");
-        assert!(page.contains("| start | ms | - | 900 | - | - |\n"), "{page}");
-        assert!(page.contains("| memory | MiB | - | 2.50 | - | at most 30: kept |\n"), "{page}");
+    fn the_page_has_a_row_for_each_figure_and_says_when_it_was_taken() {
+        let figure = |name: &str| vec![Figure::plain(name, "MiB", 2.5).at_most(30.0)];
+        let page = render(&Results(vec![
+            run("pod-memory", Section::Pod, "2026-11-30", figure("memory")),
+            run("server-replay", Section::Server, "2026-12-01", figure("replay")),
+            run("cluster-start", Section::Cluster, "2026-12-01", figure("start")),
+        ]));
+        assert!(page.contains("\nMachine: M.\n"), "{page}");
+        for (name, date) in [("memory", "2026-11-30"), ("replay", "2026-12-01"), ("start", "2026-12-01")] {
+            let row = format!("| {name} | MiB | - | 2.50 | - | at most 30: kept | {date} c0ffee |\n");
+            assert!(page.contains(&row), "{page}");
+        }
+    }
+
+    #[test]
+    fn the_page_in_docs_is_that_of_the_results_beside_it() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let results = Results::read(&docs.join("benchmarks.json")).unwrap();
+        assert_eq!(std::fs::read_to_string(docs.join("benchmarks.md")).unwrap(), render(&results));
     }
 }

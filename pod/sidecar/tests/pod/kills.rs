@@ -54,7 +54,7 @@ async fn kill(matrix: &mut Matrix, victim: Victim, seed: u64) -> Before {
 
 fn seeds_of(victim: Victim, scale: Scale) -> u64 {
     let stands = matches!(victim, Victim::StandingSupervisor | Victim::StandingSidecar);
-    scale.pick(if stands { 2 } else { 5 }, 25)
+    if stands { scale.pick(2, 25) } else { scale.pick(5, 100) }
 }
 
 async fn points_of_a_turn(victim: Victim, test: &str, cause: &str, words: &str) {

@@ -93,7 +93,7 @@ fn tools_killed(matrix: &Matrix) -> u64 {
 async fn opencode_uses_the_memory_up_at_points_of_a_turn() {
     let Some(group) = group() else { return };
     let scale = Scale::current();
-    let seeds = scale.pick(3, 25);
+    let seeds = scale.pick(3, 100);
     let matrix = start(&group).await;
     for seed in 0..seeds {
         let before = kill_opencode(&matrix, &group, seed).await;

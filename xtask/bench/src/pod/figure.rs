@@ -1,9 +1,9 @@
 //! One figure of the pod, what it is compared with, and its bound. Pure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How a figure is compared with its baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Relation {
     /// Figure over baseline.
@@ -13,7 +13,7 @@ pub(crate) enum Relation {
 }
 
 /// What a figure must keep.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
     /// No more than this.
@@ -23,12 +23,12 @@ pub(crate) enum Bound {
 }
 
 /// A figure.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {
     /// What was measured.
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// Unit of figure and baseline.
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     /// The same without our programs, or another program's.
     pub(crate) baseline: Option<f64>,
     /// Ours.
@@ -41,18 +41,32 @@ pub(crate) struct Figure {
 
 impl Figure {
     /// A figure that is compared with nothing.
-    pub(crate) fn plain(name: &'static str, unit: &'static str, value: f64) -> Self {
-        Self { name, unit, baseline: None, value, compared: None, bound: None }
+    pub(crate) fn plain(name: &str, unit: &str, value: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            baseline: None,
+            value,
+            compared: None,
+            bound: None,
+        }
     }
 
     /// A figure beside its baseline.
     pub(crate) fn compared(
-        name: &'static str,
-        unit: &'static str,
+        name: &str,
+        unit: &str,
         (baseline, value): (f64, f64),
         compared: (Relation, f64),
     ) -> Self {
-        Self { name, unit, baseline: Some(baseline), value, compared: Some(compared), bound: None }
+        Self {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            baseline: Some(baseline),
+            value,
+            compared: Some(compared),
+            bound: None,
+        }
     }
 
     /// The same with an upper bound.
@@ -78,7 +92,7 @@ impl Figure {
     pub(crate) fn cells(&self) -> [String; 5] {
         let none = || "-".to_owned();
         [
-            self.unit.to_owned(),
+            self.unit.clone(),
             self.baseline.map_or_else(none, short),
             short(self.value),
             self.compared.map_or_else(none, |(relation, value)| match relation {
