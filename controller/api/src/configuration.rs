@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     canonical, names,
-    sandbox::{Provider, SandboxSpec},
+    settings::{Provider, Settings},
 };
 
 /// Switches that keep opencode from replacing itself, and from looking for tools on the network while it starts. The
@@ -17,7 +17,7 @@ pub const SWITCHES: [&str; 3] =
 
 /// The configuration as one object: what the manifest gives as it is, then what the manifest's own fields say, then
 /// what is Berth's.
-pub fn build(spec: &SandboxSpec) -> Value {
+pub fn build(spec: &Settings) -> Value {
     let mut config = spec.opencode.as_ref().and_then(|opencode| opencode.config.clone()).unwrap_or_default();
     if let Some(model) = &spec.model {
         config.insert("model".to_owned(), json!(model));
@@ -58,14 +58,14 @@ fn object<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<Str
 mod tests {
     use super::*;
 
-    fn spec(value: Value) -> SandboxSpec {
+    fn spec(value: Value) -> Settings {
         serde_json::from_value(value).unwrap()
     }
 
     #[test]
     fn an_empty_manifest_has_what_is_berths() {
         assert_eq!(
-            build(&SandboxSpec::default()),
+            build(&Settings::default()),
             json!({ "autoupdate": false, "share": "disabled", "snapshot": true })
         );
     }

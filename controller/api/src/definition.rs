@@ -3,11 +3,19 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-use crate::Sandbox;
+use crate::{Sandbox, SandboxTemplate};
 
 /// Definition of `Sandbox`.
 pub fn sandbox() -> CustomResourceDefinition {
-    let mut definition = Sandbox::crd();
+    labelled(Sandbox::crd())
+}
+
+/// Definition of `SandboxTemplate`.
+pub fn template() -> CustomResourceDefinition {
+    labelled(SandboxTemplate::crd())
+}
+
+fn labelled(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = definition.metadata.labels.get_or_insert_default();
     labels.insert("app.kubernetes.io/part-of".to_owned(), "berth".to_owned());
     definition
@@ -20,9 +28,13 @@ mod tests {
     use super::*;
     use crate::names;
 
-    fn schema() -> Value {
-        let definition = serde_json::to_value(sandbox()).unwrap();
+    fn schema_of(definition: &CustomResourceDefinition) -> Value {
+        let definition = serde_json::to_value(definition).unwrap();
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+    }
+
+    fn schema() -> Value {
+        schema_of(&sandbox())
     }
 
     /// Paths of properties without a description. What Kubernetes defines itself is not looked into.
@@ -48,20 +60,34 @@ mod tests {
         }
     }
 
+    /// Whether a default stands anywhere; a property may have that name.
+    fn has_default(schema: &Value) -> bool {
+        match schema {
+            Value::Object(members) => {
+                let is_schema = members.contains_key("type") || members.contains_key("anyOf");
+                is_schema && members.contains_key("default") || members.values().any(has_default)
+            }
+            Value::Array(members) => members.iter().any(has_default),
+            _ => false,
+        }
+    }
+
     #[test]
     fn every_field_is_described() {
         let mut found = Vec::new();
         without_description("", &schema()["properties"]["spec"], &mut found);
         without_description("", &schema()["properties"]["status"], &mut found);
+        without_description("", &schema_of(&template())["properties"]["spec"], &mut found);
         assert_eq!(found, Vec::<String>::new());
     }
 
     #[test]
     fn every_rule_says_what_to_change() {
-        let schema = schema();
+        let (schema, template) = (schema(), schema_of(&template()));
         let mut found = Vec::new();
         rules(&schema, &mut found);
-        assert!(found.len() >= 13, "{}", found.len());
+        rules(&template, &mut found);
+        assert!(found.len() >= 60, "{}", found.len());
         assert!(found.iter().all(|rule| rule["message"].as_str().is_some_and(|text| !text.is_empty())));
         let root = schema["x-kubernetes-validations"].to_string();
         assert!(root.contains(&format!("<= {}", names::NAME_MAX)), "{root}");
@@ -69,9 +95,10 @@ mod tests {
 
     #[test]
     fn nothing_is_required_that_can_be_filled_in_and_nothing_has_a_default() {
-        let schema = schema();
-        assert_eq!(schema["properties"]["spec"].get("required"), None);
-        assert!(!schema.to_string().contains("\"default\":"));
+        for schema in [schema(), schema_of(&template())] {
+            assert_eq!(schema["properties"]["spec"].get("required"), None);
+            assert!(!has_default(&schema), "{schema}");
+        }
     }
 
     #[test]
@@ -93,6 +120,9 @@ mod tests {
 
     #[test]
     fn it_fits_what_kubectl_apply_can_hold() {
-        assert!(serde_json::to_string(&sandbox()).unwrap().len() < 200_000);
+        for definition in [sandbox(), template()] {
+            let length = serde_json::to_string(&definition).unwrap().len();
+            assert!(length < 200_000, "{length}");
+        }
     }
 }

@@ -8,11 +8,17 @@ pub mod condition;
 pub mod configuration;
 pub mod definition;
 pub mod layout;
+pub mod merge;
 pub mod names;
 pub mod quantity;
 pub mod sandbox;
+pub mod settings;
+pub mod span;
 pub mod status;
+pub mod template;
 
 pub use condition::{ConditionType, Reason};
 pub use sandbox::{Sandbox, SandboxSpec};
+pub use settings::Settings;
 pub use status::SandboxStatus;
+pub use template::{SandboxTemplate, SandboxTemplateSpec};

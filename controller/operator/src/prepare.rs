@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_api::{
     Sandbox, names,
     quantity::{self, Amount, AmountError},
-    sandbox::{Amounts, PodOverlay, Provider, SandboxSpec, Variable},
+    settings::{Amounts, PodOverlay, Provider, Settings, Variable},
 };
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
@@ -125,7 +125,7 @@ pub fn prepare(sandbox: &Sandbox, platform: &Platform) -> Result<Prepared, Prepa
     if name.len() > names::NAME_MAX || name.contains('.') {
         return Err(PrepareError::Name);
     }
-    let spec = &sandbox.spec;
+    let spec = &sandbox.spec.settings;
     let variables = spec.opencode.as_ref().map(|opencode| opencode.env.clone()).unwrap_or_default();
     check_variables(&spec.providers, &variables)?;
     Ok(Prepared {
@@ -158,7 +158,7 @@ fn check_variables(providers: &[Provider], variables: &[Variable]) -> Result<(),
 
 /// The manifest's amounts, and the defaults where it has none. A default gives way to what the manifest says: a limit
 /// that only the platform names rises to the manifest's request, a request falls to the manifest's limit.
-fn prepare_resources(spec: &SandboxSpec) -> Result<ResourceRequirements, PrepareError> {
+fn prepare_resources(spec: &Settings) -> Result<ResourceRequirements, PrepareError> {
     let given = spec.resources.clone().unwrap_or_default();
     let own_requests = read_amounts("requests", &given.requests)?;
     let own_limits = read_amounts("limits", &given.limits)?;
@@ -204,7 +204,7 @@ fn quantities(amounts: BTreeMap<String, Amount>) -> BTreeMap<String, Quantity> {
     amounts.into_iter().map(|(name, amount)| (name, amount.quantity())).collect()
 }
 
-fn prepare_workspace(spec: &SandboxSpec) -> Result<PreparedWorkspace, PrepareError> {
+fn prepare_workspace(spec: &Settings) -> Result<PreparedWorkspace, PrepareError> {
     let workspace = spec.workspace.clone().unwrap_or_default();
     let size = |field: &str, value: Option<IntOrString>| {
         let value = value.unwrap_or_else(|| IntOrString::String(WORKSPACE.to_owned()));

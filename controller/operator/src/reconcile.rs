@@ -105,7 +105,8 @@ async fn make(
             let blocked = Blocked { reason: Reason::Invalid, message: error.message() };
             let uid = sandbox.uid().unwrap_or_default();
             let pod = pod.filter(|pod| is_owned(pod, &uid));
-            let ephemeral = sandbox.spec.workspace.as_ref().is_some_and(|place| place.ephemeral.is_some());
+            let ephemeral =
+                sandbox.spec.settings.workspace.as_ref().is_some_and(|place| place.ephemeral.is_some());
             return Ok((Applied { pod, blocked: Some(blocked), ..Applied::default() }, None, ephemeral));
         }
     };
@@ -180,6 +181,8 @@ fn next_status(sandbox: &Sandbox, seen: &Seen<'_>, findings: &[Finding], now: &T
         conditions: follow(before, findings, sandbox.metadata.generation, now),
         pod: reference(seen),
         secret_name: Some(names::secret(&sandbox.name_any())),
+        model: sandbox.spec.settings.model.clone(),
+        ..SandboxStatus::default()
     }
 }
 

@@ -38,6 +38,10 @@ const FILES: &[Generated] = &[
         render: || render_manifest("The kind Sandbox.", &berth_api::definition::sandbox()),
     },
     Generated {
+        path: "deploy/crds/sandboxtemplates.yaml",
+        render: || render_manifest("The kind SandboxTemplate.", &berth_api::definition::template()),
+    },
+    Generated {
         path: "deploy/operator/role.yaml",
         render: || render_manifest("What the operator may do.", &berth_operator::rules::operator()),
     },

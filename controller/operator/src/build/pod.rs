@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use berth_api::{
     configuration::SWITCHES,
     layout, names,
-    sandbox::{KeyReference, PodOverlay, Variable},
+    settings::{FsGroupChangePolicy, KeyReference, PodOverlay, Variable},
 };
 use k8s_openapi::{
     api::core::v1::{
@@ -74,6 +74,12 @@ fn build_spec(prepared: &Prepared, platform: &Platform) -> PodSpec {
         priority_class_name,
         service_account_name,
         image_pull_secrets,
+        topology_spread_constraints,
+        scheduler_name,
+        fs_group_change_policy,
+        dns_policy,
+        dns_config,
+        host_aliases,
     } = prepared.overlay.clone();
     PodSpec {
         hostname: Some(prepared.name.clone()),
@@ -85,26 +91,38 @@ fn build_spec(prepared: &Prepared, platform: &Platform) -> PodSpec {
         termination_grace_period_seconds: Some(GRACE),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(pod_security()),
+        security_context: Some(pod_security(fs_group_change_policy)),
         node_selector: (!node_selector.is_empty()).then_some(node_selector),
-        tolerations: (!tolerations.is_empty()).then_some(tolerations),
+        tolerations: filled(tolerations),
         affinity,
         runtime_class_name,
         priority_class_name,
         service_account_name,
-        image_pull_secrets: (!image_pull_secrets.is_empty()).then_some(image_pull_secrets),
+        image_pull_secrets: filled(image_pull_secrets),
+        topology_spread_constraints: filled(topology_spread_constraints),
+        scheduler_name,
+        dns_policy,
+        dns_config,
+        host_aliases: filled(host_aliases),
         ..PodSpec::default()
     }
 }
 
-fn pod_security() -> PodSecurityContext {
+/// An empty list is none: the cluster drops it, and the pod's hash must not depend on that.
+fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+fn pod_security(fs_group: Option<FsGroupChangePolicy>) -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
         run_as_user: Some(layout::USER),
         run_as_group: Some(layout::USER),
         fs_group: Some(layout::USER),
         // A workspace with a million files would take minutes at each start otherwise.
-        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        fs_group_change_policy: Some(
+            fs_group.unwrap_or(FsGroupChangePolicy::OnRootMismatch).as_str().to_owned(),
+        ),
         seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
         ..PodSecurityContext::default()
     }
