@@ -35,20 +35,26 @@ pub(super) struct Hierarchy {
     current: PathBuf,
 }
 
+/// Lets there be cgroups of nodes with controllers. To be called outside of a node: inside, processes of the machine, which
+/// may have to be moved, are not seen.
+pub(super) fn prepare() -> anyhow::Result<()> {
+    let hierarchies = read()?;
+    if is_unified(&hierarchies) {
+        for Hierarchy { mount, .. } in &hierarchies {
+            unified::hand_down(mount).with_context(|| mount.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes a cgroup of this name in each hierarchy, moves this process into it and makes it the root of what this
 /// process sees. To be called while there is one thread only. Returns the hierarchies and the directories.
 pub(super) fn enter(name: &str) -> anyhow::Result<(Vec<Hierarchy>, Vec<PathBuf>)> {
-    let (mounts, groups) =
-        (fs::read_to_string("/proc/self/mountinfo")?, fs::read_to_string("/proc/self/cgroup")?);
-    let hierarchies = hierarchies(&mounts, &groups)?;
-    // Where version 1 is, it has the controllers.
-    let is_unified = hierarchies.iter().all(|hierarchy| hierarchy.options.is_empty());
+    let hierarchies = read()?;
+    let is_unified = is_unified(&hierarchies);
     let mut directories = Vec::new();
     for hierarchy in &hierarchies {
         let parent = if is_unified { &hierarchy.mount } else { &hierarchy.current };
-        if is_unified {
-            unified::hand_down(parent).with_context(|| parent.display().to_string())?;
-        }
         let directory = parent.join(format!("berth-{name}"));
         make(&directory).with_context(|| directory.display().to_string())?;
         join(&directory)?;
@@ -61,6 +67,18 @@ pub(super) fn enter(name: &str) -> anyhow::Result<(Vec<Hierarchy>, Vec<PathBuf>)
         }
     }
     Ok((hierarchies, directories))
+}
+
+/// Where version 1 is, it has the controllers.
+fn is_unified(hierarchies: &[Hierarchy]) -> bool {
+    hierarchies.iter().all(|hierarchy| hierarchy.options.is_empty())
+}
+
+/// As this process sees them.
+fn read() -> anyhow::Result<Vec<Hierarchy>> {
+    let (mounts, groups) =
+        (fs::read_to_string("/proc/self/mountinfo")?, fs::read_to_string("/proc/self/cgroup")?);
+    hierarchies(&mounts, &groups)
 }
 
 /// Moves this process into a cgroup.

@@ -64,6 +64,7 @@ pub(super) fn up(workspace: &Workspace, layout: &Layout, version: Version) -> an
     programs::ensure(workspace, layout, version)?;
     load_module(workspace)?;
     clean(layout)?;
+    cgroups::prepare()?;
     let started = Instant::now();
     let listener = TcpListener::bind("127.0.0.1:0")?;
     write_files(layout, listener.local_addr()?.port())?;
