@@ -115,6 +115,16 @@ pub struct ProcessArgs {
     /// one when absent
     #[arg(long, value_name = "NAME", env = "BERTH_CONTROLLER_IDENTITY")]
     pub identity: Option<String>,
+    /// For how long nobody must have used what the sandboxes of a namespace share, network policies and a Service, before
+    /// it is removed
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "BERTH_CONTROLLER_SWEEP_AFTER",
+        default_value_t = 600,
+        value_parser = clap::value_parser!(u64).range(1..=86400),
+    )]
+    pub sweep_after: u64,
 }
 
 /// When images are fetched.

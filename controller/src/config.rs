@@ -66,15 +66,18 @@ pub struct OperatorConfig {
     pub platform: Platform,
     /// By which it waits for its turn, if it does.
     pub candidate: Option<Candidate>,
+    /// For how long nobody must have used what a namespace's sandboxes share before it is removed.
+    pub sweep_after: Duration,
 }
 
 /// What `operator` was told. Everything in it was checked as it was read.
 pub fn operator(args: OperatorArgs) -> OperatorConfig {
-    let ProcessArgs { admin, leader_election, identity } = args.process.clone();
+    let ProcessArgs { admin, leader_election, identity, sweep_after } = args.process.clone();
     let namespace = &*args.network.control_namespace;
     let candidate =
         leader_election.then(|| Candidate::new(namespace, berth_operator::rules::LEASE, identity));
-    OperatorConfig { admin, candidate, platform: platform(args) }
+    let sweep_after = Duration::from_secs(sweep_after);
+    OperatorConfig { admin, candidate, sweep_after, platform: platform(args) }
 }
 
 fn platform(args: OperatorArgs) -> Platform {

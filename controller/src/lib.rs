@@ -86,7 +86,7 @@ fn run(program: impl Future<Output = Result<(), ControllerError>>) -> Result<(),
 /// Reconciles until the first SIGTERM or SIGINT, and ends in order; at the second one it ends at once.
 async fn operate(config: OperatorConfig) -> Result<(), ControllerError> {
     let mut stop = Stop::new().map_err(internal("signals cannot be heard"))?;
-    let OperatorConfig { admin: address, platform, candidate } = config;
+    let OperatorConfig { admin: address, platform, candidate, sweep_after } = config;
     let listen = |source| ControllerError::Listen { field: "--admin", address, source };
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
@@ -96,7 +96,7 @@ async fn operate(config: OperatorConfig) -> Result<(), ControllerError> {
     // Probes are answered until everything else has ended: the task goes with the set.
     let mut tasks = JoinSet::new();
     tasks.spawn(admin::serve(listener, pulse.clone(), metrics.clone()));
-    let operator = Operator { platform, candidate, metrics, pulse };
+    let operator = Operator { platform, candidate, sweep_after, metrics, pulse };
     stop.ends(berth_operator::run(client, operator, shutdown.clone()), &shutdown).await
 }
 

@@ -9,7 +9,7 @@
 //! - [`rules`]: what the operator may do in the cluster. Pure.
 //! - [`metrics`]: what is counted; [`pulse`]: what probes are told.
 //! - [`run`](run()): the reconciler over all sandboxes. IO, with `reconcile`, `apply`, `ending` and `door` below it, and
-//!   `sweep` beside it; [`election`]: which of several operators runs it.
+//!   `sweep` beside it, which `namespaces` keeps apart; [`election`]: which of several operators runs it.
 //!
 //! It knows nothing of sessions, and serves no HTTP.
 
@@ -22,6 +22,7 @@ mod ending;
 mod error;
 pub mod judge;
 pub mod metrics;
+mod namespaces;
 pub mod platform;
 pub mod prepare;
 pub mod pulse;

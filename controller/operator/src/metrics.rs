@@ -27,7 +27,7 @@ pub struct Metrics {
     /// Passes that go on now.
     pub(crate) passing: Gauge,
     transitions: Family<Standing, Counter>,
-    pub(crate) rule_sets_removed: Counter,
+    removed: Family<Removed, Counter>,
     /// 1 while this one works, 0 while it waits for another one.
     pub(crate) leading: Gauge,
     sandboxes: Family<Standing, Gauge>,
@@ -44,6 +44,12 @@ impl fmt::Debug for Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Passed {
     result: &'static str,
+}
+
+/// Label of something that was shared by a namespace's sandboxes, and that nobody used any more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Removed {
+    kind: &'static str,
 }
 
 /// How a sandbox stands: status and reason of its condition `Ready`.
@@ -70,7 +76,7 @@ impl Default for Metrics {
             pass_times: Histogram::new(TIMES),
             passing: Gauge::default(),
             transitions: Family::default(),
-            rule_sets_removed: Counter::default(),
+            removed: Family::default(),
             leading: Gauge::default(),
             sandboxes: Family::default(),
             known: Arc::default(),
@@ -90,9 +96,9 @@ impl Metrics {
             self.transitions.clone(),
         );
         registry.register(
-            "rule_sets_removed",
-            "Network policies that nobody used any more and that were removed",
-            self.rule_sets_removed.clone(),
+            "unused_removed",
+            "Network policies and Services that nobody used any more and that were removed",
+            self.removed.clone(),
         );
         registry.register(
             "leading",
@@ -111,6 +117,11 @@ impl Metrics {
     /// `Ready` turned, or got another reason.
     pub(crate) fn turned(&self, ready: &'static str, reason: Reason) {
         self.transitions.get_or_create(&Standing { ready, reason: ReasonLabel(Some(reason)) }).inc();
+    }
+
+    /// Something was removed that nobody used any more.
+    pub(crate) fn swept(&self, kind: &'static str) {
+        self.removed.get_or_create(&Removed { kind }).inc();
     }
 
     /// Where sandboxes are counted from then on.

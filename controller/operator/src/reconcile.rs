@@ -28,6 +28,7 @@ use crate::{
     error::{ReconcileError, cannot},
     judge::{self, Blocked, Seen, judge, reference},
     metrics::Metrics,
+    namespaces::Namespaces,
     platform::Platform,
     prepare::{PreparedWorkspace, prepare},
     refusal,
@@ -46,6 +47,8 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     /// What the operator was told.
     pub(crate) platform: Arc<Platform>,
+    /// Kept from the sweep while a pass makes something in them.
+    pub(crate) namespaces: Namespaces,
     /// Writes Events.
     pub(crate) recorder: Recorder,
     /// Where it is counted.
@@ -113,6 +116,7 @@ async fn make(
     let resources = build(&prepared, &context.platform);
     let wanted = resources.pod.annotations().get(names::POD_HASH).cloned();
     let ephemeral = matches!(prepared.workspace, PreparedWorkspace::Ephemeral { .. });
+    let _inside = context.namespaces.enter(&prepared.namespace).await;
     let applied = Box::pin(apply(&context.client, &prepared, resources, pod)).await?;
     Ok((applied, wanted, ephemeral))
 }

@@ -27,7 +27,7 @@ fn sandboxes() -> Vec<PolicyRule> {
         // One at a time, by its name: the operator never asks for all Secrets.
         rule("", &["secrets"], &["get", "create"]),
         rule("", &["persistentvolumeclaims"], &["get", "create", "patch"]),
-        rule("", &["services"], &["create", "patch"]),
+        rule("", &["services"], &["list", "create", "patch", "delete"]),
         rule("", &["namespaces"], &["get"]),
         rule("networking.k8s.io", &["networkpolicies"], &["list", "create", "patch", "delete"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),

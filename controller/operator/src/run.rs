@@ -29,10 +29,11 @@ use crate::{
     election::{Candidate, LeadershipLost},
     error::ReconcileError,
     metrics::Metrics,
+    namespaces::Namespaces,
     platform::Platform,
     pulse::Pulse,
     reconcile::{Context, reconcile},
-    sweep,
+    sweep::{self, Swept},
 };
 
 /// Most passes at a time.
@@ -55,6 +56,8 @@ pub struct Operator {
     pub platform: Platform,
     /// By which it waits for its turn; it works at once when absent.
     pub candidate: Option<Candidate>,
+    /// For how long nobody must have used what a namespace's sandboxes share before it is removed.
+    pub sweep_after: Duration,
     /// Where it counts.
     pub metrics: Metrics,
     /// What probes are told.
@@ -68,16 +71,16 @@ pub async fn run(
     operator: Operator,
     shutdown: CancellationToken,
 ) -> Result<(), LeadershipLost> {
-    let Operator { platform, candidate, metrics, pulse } = operator;
+    let Operator { platform, candidate, sweep_after, metrics, pulse } = operator;
     let mut beat = JoinSet::new();
     beat.spawn(pulse.beat(client.clone(), shutdown.clone()));
     let Some(candidate) = candidate else {
-        work(client, platform, metrics, shutdown).await;
+        work(client, platform, sweep_after, metrics, shutdown).await;
         return Ok(());
     };
     let Some(mut held) = candidate.win(&client, &shutdown).await else { return Ok(()) };
     tokio::select! {
-        () = work(client, platform, metrics, shutdown) => {}
+        () = work(client, platform, sweep_after, metrics, shutdown) => {}
         lost = held.keep() => return Err(lost),
     }
     held.give_up().await;
@@ -85,19 +88,32 @@ pub async fn run(
 }
 
 /// Everything that one operator at a time does.
-async fn work(client: Client, platform: Platform, metrics: Metrics, shutdown: CancellationToken) {
+async fn work(
+    client: Client,
+    platform: Platform,
+    sweep_after: Duration,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) {
     metrics.leading.set(1);
     let mut tasks = JoinSet::new();
-    let rules = network::rule_set_hash(&platform.network);
-    tasks.spawn(sweep::run(client.clone(), rules, metrics.clone(), shutdown.clone()));
-    Box::pin(reconcile_all(client, platform, metrics, shutdown)).await;
+    let swept = Swept { current: network::rule_set_hash(&platform.network), quiet: sweep_after };
+    let namespaces = Namespaces::default();
+    tasks.spawn(sweep::run(client.clone(), swept, namespaces.clone(), metrics.clone(), shutdown.clone()));
+    Box::pin(reconcile_all(client, platform, namespaces, metrics, shutdown)).await;
     while tasks.join_next().await.is_some() {}
 }
 
-async fn reconcile_all(client: Client, platform: Platform, metrics: Metrics, shutdown: CancellationToken) {
+async fn reconcile_all(
+    client: Client,
+    platform: Platform,
+    namespaces: Namespaces,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) {
     let recorder = Recorder::new(client.clone(), Reporter::from(names::MANAGER));
-    let context =
-        Context { client: client.clone(), platform: Arc::new(platform), recorder, metrics: metrics.clone() };
+    let (platform, counted) = (Arc::new(platform), metrics.clone());
+    let context = Context { client: client.clone(), platform, namespaces, recorder, metrics: counted };
     let state = Arc::new(State { context, failures: Mutex::default() });
     let sandboxes: Api<DeserializeGuard<Sandbox>> = Api::all(client.clone());
     let ours = watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY, names::MANAGER));

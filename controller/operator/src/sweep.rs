@@ -1,142 +1,261 @@
-//! Removes network policies with rules that no pod has any more. IO, around [`unused`], which is pure.
+//! Removes what sandboxes of a namespace shared and nobody uses any more: network policies with rules that no pod has, and in
+//! a namespace that has no sandbox left also the policy that closes their pods and the Service that names them. IO, around
+//! [`unused`], which is pure.
 //!
-//! A policy with rules only opens: to remove one can only close. One that a pod needs all the same, because it is made at
-//! the same moment, is applied again by the next pass over its sandbox.
+//! A policy with rules only opens: to remove one can only close. The one that closes goes last, when no pod is left that it
+//! closes. Each is removed only as it was seen, after a quiet period, and while no pass is in the namespace, which would
+//! make a pod that needs it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use berth_api::{Sandbox, names};
 use berth_wire::problem::error_chain;
-use k8s_openapi::api::{core::v1::Pod, networking::v1::NetworkPolicy};
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    networking::v1::NetworkPolicy,
+};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource,
     api::{DeleteParams, ListParams, ObjectMeta, PartialObjectMeta, Preconditions},
 };
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{ReconcileError, cannot},
     metrics::Metrics,
+    namespaces::Namespaces,
 };
 
-/// How often it is looked.
-const EVERY: Duration = Duration::from_mins(5);
-
-/// How long nobody must have used a policy.
-const QUIET: Duration = Duration::from_mins(10);
-
-/// Looks until `shutdown`. Sandboxes have the rules with the hash `current` now.
-pub(crate) async fn run(client: Client, current: String, metrics: Metrics, shutdown: CancellationToken) {
-    let mut sweep = Sweep { client, current, metrics, since: HashMap::new() };
-    let mut tick = tokio::time::interval(EVERY);
+/// Looks until `shutdown`, twice in the time `quiet` for which nobody must have used what is removed. Sandboxes have the rules
+/// with the hash `current` now.
+pub(crate) async fn run(
+    client: Client,
+    swept: Swept,
+    namespaces: Namespaces,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) {
+    let every = swept.quiet.div_f64(2.0);
+    let mut sweep = Sweep { client, swept, namespaces, metrics, since: HashMap::new() };
+    let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while shutdown.run_until_cancelled(tick.tick()).await.is_some() {
-        if let Err(error) = sweep.look(QUIET).await {
-            tracing::warn!(
-                error = error_chain(&error),
-                "network rules that nobody uses cannot be looked for"
-            );
+        if let Err(error) = sweep.look().await {
+            tracing::warn!(error = error_chain(&error), "what nobody uses any more cannot be looked for");
         }
     }
 }
 
-/// What was found unused, and since when: by UID and version, so that one that was written meanwhile counts anew.
+/// What is removed, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct Swept {
+    /// Hash of the rules that sandboxes have now.
+    pub(crate) current: String,
+    /// For how long nobody must have used it.
+    pub(crate) quiet: Duration,
+}
+
+/// What is shared in a namespace, in the order in which it is removed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// The policy with the rules of this hash.
+    Rules(String),
+    /// The Service that names pods.
+    Service,
+    /// The policy that closes pods.
+    DefaultDeny,
+}
+
+/// One object, as it was seen. One that is written meanwhile is another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Version {
+    uid: String,
+    resource_version: String,
+}
+
+/// Something that is shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shared {
+    kind: Kind,
+    version: Version,
+}
+
+/// What is in a namespace.
+#[derive(Debug, Default)]
+struct Content {
+    has_sandboxes: bool,
+    /// Hashes of the rules that its pods have, `None` where a pod has none. Empty where there are no pods.
+    rules: BTreeSet<Option<String>>,
+    shared: Vec<Shared>,
+}
+
 struct Sweep {
     client: Client,
-    current: String,
+    swept: Swept,
+    namespaces: Namespaces,
     metrics: Metrics,
-    since: HashMap<(String, String), Instant>,
+    /// What was found unused, and since when.
+    since: HashMap<Version, Instant>,
 }
 
 impl Sweep {
-    async fn look(&mut self, quiet: Duration) -> Result<(), ReconcileError> {
-        let ours = format!("{}={}", names::MANAGED_BY, names::MANAGER);
-        let ours = ListParams::default().labels(&format!("{ours},{}", names::RULE_SET));
-        let policies: Api<NetworkPolicy> = Api::all(self.client.clone());
-        let policies = policies.list_metadata(&ours).await.map_err(cannot("list network policies"))?.items;
-        if policies.is_empty() {
-            self.since.clear();
-            return Ok(());
+    async fn look(&mut self) -> Result<(), ReconcileError> {
+        let now = Instant::now();
+        let found = contents(&self.client, None).await?;
+        let of = |(namespace, content)| {
+            let unused = unused(content, &self.swept.current).into_iter();
+            unused.map(move |shared| (namespace, shared.version.clone()))
+        };
+        let unused: Vec<(&String, Version)> = found.iter().flat_map(of).collect();
+        let is_due = |(namespace, version): &(&String, Version)| {
+            let since = self.since.get(version)?;
+            (now.saturating_duration_since(*since) >= self.swept.quiet).then(|| (*namespace).clone())
+        };
+        let due: BTreeSet<String> = unused.iter().filter_map(is_due).collect();
+        let since = |version: &Version| self.since.get(version).copied().unwrap_or(now);
+        self.since = unused.iter().map(|(_, version)| (version.clone(), since(version))).collect();
+        for namespace in due {
+            self.clear(&namespace, now).await?;
         }
-        let pods: Api<Pod> = Api::all(self.client.clone());
-        let pods = pods.list_metadata(&ours).await.map_err(cannot("list pods"))?.items;
-        let sandboxes: Api<Sandbox> = Api::all(self.client.clone());
-        let sandboxes = sandboxes.list_metadata(&ListParams::default()).await;
-        let sandboxes = sandboxes.map_err(cannot("list sandboxes"))?.items;
-        let of = |metadata: &ObjectMeta| metadata.namespace.clone().unwrap_or_default();
-        let used =
-            pods.iter().filter_map(|pod| Some((of(&pod.metadata), rule_set(&pod.metadata)?))).collect();
-        let inhabited = sandboxes.iter().map(|sandbox| of(&sandbox.metadata)).collect();
-        let unused = unused(&policies, &used, &inhabited, &self.current);
-        self.remove(&unused, quiet).await
+        Ok(())
     }
 
-    async fn remove(
-        &mut self,
-        unused: &[&PartialObjectMeta<NetworkPolicy>],
-        quiet: Duration,
-    ) -> Result<(), ReconcileError> {
-        let now = Instant::now();
-        let key = |policy: &PartialObjectMeta<NetworkPolicy>| {
-            Some((policy.metadata.uid.clone()?, policy.metadata.resource_version.clone()?))
-        };
-        let keys: BTreeSet<_> = unused.iter().filter_map(|policy| key(policy)).collect();
-        self.since.retain(|key, _| keys.contains(key));
-        for policy in unused {
-            let Some(key) = key(policy) else { continue };
-            let since = *self.since.entry(key.clone()).or_insert(now);
-            if now.saturating_duration_since(since) >= quiet {
-                self.delete(policy, key).await?;
+    /// Looks again while nobody is there, and removes what is due.
+    async fn clear(&self, namespace: &str, now: Instant) -> Result<(), ReconcileError> {
+        let Some(_alone) = self.namespaces.try_clear(namespace) else { return Ok(()) };
+        let found = contents(&self.client, Some(namespace)).await?;
+        let Some(content) = found.get(namespace) else { return Ok(()) };
+        for shared in unused(content, &self.swept.current) {
+            let since = self.since.get(&shared.version);
+            if since.is_some_and(|since| now.saturating_duration_since(*since) >= self.swept.quiet) {
+                self.remove(namespace, shared).await?;
             }
         }
         Ok(())
     }
 
-    /// Only as it was seen.
-    async fn delete(
-        &self,
-        policy: &PartialObjectMeta<NetworkPolicy>,
-        (uid, version): (String, String),
-    ) -> Result<(), ReconcileError> {
-        let (namespace, name) = (policy.namespace().unwrap_or_default(), policy.name_any());
+    async fn remove(&self, namespace: &str, shared: &Shared) -> Result<(), ReconcileError> {
+        let (uid, version) = (shared.version.uid.clone(), shared.version.resource_version.clone());
         let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let api: Api<NetworkPolicy> = Api::namespaced(self.client.clone(), &namespace);
-        match api.delete(&name, &parameters).await {
-            Ok(_) => {
-                tracing::info!(namespace, policy = name, "network rules that nobody used were removed");
-                self.metrics.rule_sets_removed.inc();
+        let name = shared.kind.name();
+        let result = if shared.kind == Kind::Service {
+            let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+            api.delete(&name, &parameters).await.map(drop)
+        } else {
+            let api: Api<NetworkPolicy> = Api::namespaced(self.client.clone(), namespace);
+            api.delete(&name, &parameters).await.map(drop)
+        };
+        match result {
+            Ok(()) => {
+                tracing::info!(namespace, name, "an object that nobody used any more was removed");
+                self.metrics.swept(shared.kind.label());
                 Ok(())
             }
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-            Err(error) => Err(cannot("remove network rules")(error)),
+            Err(error) => Err(cannot("remove what nobody uses any more")(error)),
         }
     }
+}
+
+impl Kind {
+    fn name(&self) -> String {
+        match self {
+            Self::Rules(hash) => names::rule_set(hash),
+            Self::Service => names::SERVICE.to_owned(),
+            Self::DefaultDeny => names::DEFAULT_DENY.to_owned(),
+        }
+    }
+
+    /// For a metric.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Rules(_) => "rules",
+            Self::Service => "service",
+            Self::DefaultDeny => "default_deny",
+        }
+    }
+}
+
+/// What there is in each namespace, or in one.
+async fn contents(client: &Client, only: Option<&str>) -> Result<BTreeMap<String, Content>, ReconcileError> {
+    let ours = format!("{}={}", names::MANAGED_BY, names::MANAGER);
+    let mut contents = BTreeMap::<String, Content>::new();
+    for policy in list::<NetworkPolicy>(client, only, &ours).await.map_err(cannot("list network policies"))? {
+        note(&mut contents, policy, policy_kind);
+    }
+    let is_service =
+        |metadata: &ObjectMeta| (metadata.name.as_deref() == Some(names::SERVICE)).then_some(Kind::Service);
+    for service in list::<Service>(client, only, &ours).await.map_err(cannot("list services"))? {
+        note(&mut contents, service, is_service);
+    }
+    if contents.is_empty() {
+        return Ok(contents);
+    }
+    // Those that the policy closes, whoever made them.
+    for pod in list::<Pod>(client, only, names::SANDBOX).await.map_err(cannot("list pods"))? {
+        let content = contents.entry(pod.namespace.clone().unwrap_or_default()).or_default();
+        content.rules.insert(rule_set(&pod));
+    }
+    for sandbox in list::<Sandbox>(client, only, "").await.map_err(cannot("list sandboxes"))? {
+        contents.entry(sandbox.namespace.unwrap_or_default()).or_default().has_sandboxes = true;
+    }
+    Ok(contents)
+}
+
+async fn list<K>(client: &Client, only: Option<&str>, labels: &str) -> kube::Result<Vec<ObjectMeta>>
+where
+    K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let api: Api<K> = match only {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = api.list_metadata(&ListParams::default().labels(labels)).await?;
+    Ok(found.items.into_iter().map(|object: PartialObjectMeta<K>| object.metadata).collect())
+}
+
+fn note(
+    contents: &mut BTreeMap<String, Content>,
+    metadata: ObjectMeta,
+    kind: impl Fn(&ObjectMeta) -> Option<Kind>,
+) {
+    let Some(kind) = kind(&metadata) else { return };
+    let (Some(uid), Some(resource_version)) = (metadata.uid, metadata.resource_version) else { return };
+    let content = contents.entry(metadata.namespace.unwrap_or_default()).or_default();
+    content.shared.push(Shared { kind, version: Version { uid, resource_version } });
+}
+
+/// `None` where it only has a label of ours.
+fn policy_kind(metadata: &ObjectMeta) -> Option<Kind> {
+    let kind = rule_set(metadata).map_or(Kind::DefaultDeny, Kind::Rules);
+    (metadata.name.as_deref() == Some(&kind.name())).then_some(kind)
 }
 
 fn rule_set(metadata: &ObjectMeta) -> Option<String> {
     metadata.labels.as_ref()?.get(names::RULE_SET).cloned()
 }
 
-/// Policies with rules that no pod of their namespace has, nor will have when a sandbox there is made again.
-fn unused<'a>(
-    policies: &'a [PartialObjectMeta<NetworkPolicy>],
-    used: &BTreeSet<(String, String)>,
-    inhabited: &BTreeSet<String>,
-    current: &str,
-) -> Vec<&'a PartialObjectMeta<NetworkPolicy>> {
-    let is_unused = |policy: &&PartialObjectMeta<NetworkPolicy>| {
-        let Some(hash) = rule_set(&policy.metadata) else { return false };
-        let namespace = policy.metadata.namespace.clone().unwrap_or_default();
-        let ours = policy.metadata.name.as_ref() == Some(&names::rule_set(&hash));
-        let wanted = hash == current && inhabited.contains(&namespace);
-        ours && !wanted && !used.contains(&(namespace, hash))
+/// What nothing in its namespace needs, nor will need when a sandbox there is made again; in the order of its removal.
+fn unused<'a>(content: &'a Content, current: &str) -> Vec<&'a Shared> {
+    let is_unused = |shared: &&Shared| match &shared.kind {
+        Kind::Rules(hash) => {
+            let is_wanted = content.has_sandboxes && hash == current;
+            !is_wanted && !content.rules.contains(&Some(hash.clone()))
+        }
+        Kind::Service | Kind::DefaultDeny => !content.has_sandboxes && content.rules.is_empty(),
     };
-    policies.iter().filter(is_unused).collect()
+    let mut unused: Vec<&Shared> = content.shared.iter().filter(is_unused).collect();
+    unused.sort_by(|a, b| a.kind.cmp(&b.kind));
+    unused
 }
 
 #[cfg(test)]
@@ -145,33 +264,56 @@ mod tests {
 
     use super::*;
 
+    fn shared(kind: Kind) -> Shared {
+        let version = Version { uid: kind.name(), resource_version: "1".to_owned() };
+        Shared { kind, version }
+    }
+
+    fn content(has_sandboxes: bool, pods: &[Option<&str>]) -> Content {
+        let rules = ["old", "used", "now"].map(|hash| Kind::Rules(hash.to_owned()));
+        let shared = [Kind::DefaultDeny, Kind::Service].into_iter().chain(rules).map(shared).collect();
+        let rules = pods.iter().map(|hash| hash.map(str::to_owned)).collect();
+        Content { has_sandboxes, rules, shared }
+    }
+
     #[test]
     fn what_no_pod_has_and_no_sandbox_will_have_is_unused() {
-        let policy = |namespace: &str, name: &str, hash: &str| -> PartialObjectMeta<NetworkPolicy> {
-            let labels = json!({ names::RULE_SET: hash });
-            serde_json::from_value(json!({
-                "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-                "metadata": { "name": name, "namespace": namespace, "labels": labels },
-            }))
-            .unwrap()
+        for (has_sandboxes, pods, expected) in [
+            (true, &[Some("used"), None][..], &["berth-rules-old"][..]),
+            (true, &[], &["berth-rules-old", "berth-rules-used"]),
+            // A pod whose sandbox is gone ends, and stays closed for as long.
+            (false, &[Some("used")], &["berth-rules-now", "berth-rules-old"]),
+            (false, &[None], &["berth-rules-now", "berth-rules-old", "berth-rules-used"]),
+            (
+                false,
+                &[],
+                &[
+                    "berth-rules-now",
+                    "berth-rules-old",
+                    "berth-rules-used",
+                    names::SERVICE,
+                    names::DEFAULT_DENY,
+                ],
+            ),
+        ] {
+            let content = content(has_sandboxes, pods);
+            let found: Vec<String> =
+                unused(&content, "now").into_iter().map(|shared| shared.kind.name()).collect();
+            assert_eq!(found, expected, "{has_sandboxes} {pods:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_has_a_label_of_ours_is_not_ours() {
+        let kind = |name: &str, labels: serde_json::Value| {
+            policy_kind(&serde_json::from_value(json!({ "name": name, "labels": labels })).unwrap())
         };
-        let named = |namespace: &str, hash: &str| policy(namespace, &names::rule_set(hash), hash);
-        let policies = [
-            named("team", "old"),
-            named("team", "used"),
-            named("team", "now"),
-            named("left", "now"),
-            named("left", "used"),
-            policy("left", "a-persons", "old"),
-            policy("left", "unlabelled", ""),
-        ];
-        let used = [("team", "used")].map(|(namespace, hash)| (namespace.to_owned(), hash.to_owned())).into();
-        let inhabited = ["team".to_owned()].into();
-        let found = unused(&policies, &used, &inhabited, "now");
-        let found: Vec<_> =
-            found.iter().map(|policy| (policy.namespace().unwrap(), policy.name_any())).collect();
-        let expected = [("team", "old"), ("left", "now"), ("left", "used")]
-            .map(|(namespace, hash)| (namespace.to_owned(), names::rule_set(hash)));
-        assert_eq!(found, expected);
+        let rules = || json!({ names::RULE_SET: "old" });
+        assert_eq!(kind(&names::rule_set("old"), rules()), Some(Kind::Rules("old".to_owned())));
+        assert_eq!(kind(names::DEFAULT_DENY, json!({})), Some(Kind::DefaultDeny));
+        assert_eq!(kind("a-persons", rules()), None);
+        assert_eq!(kind(&names::rule_set("other"), rules()), None);
+        assert_eq!(kind("a-persons", json!({})), None);
+        assert_eq!(kind(names::DEFAULT_DENY, rules()), None);
     }
 }

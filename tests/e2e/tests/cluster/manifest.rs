@@ -10,8 +10,6 @@ use berth_wire::{
     event::{EventPayload, PermissionRequested, Voice},
     turn::TurnState,
 };
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
-use kube::api::ListParams;
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, process::Command};
 use uuid::Uuid;
@@ -125,29 +123,24 @@ async fn strangers_are_refused(case: &Case, session: Uuid) {
     assert_eq!(wrong.status().as_u16(), 401, "the door's password is no token");
 }
 
+/// Not even what all sandboxes of a namespace share: this was the last one.
 async fn nothing_is_left(case: &Case) {
     case.gone::<Sandbox>(SANDBOX).await;
-    case.gone::<Pod>(&names::pod(SANDBOX)).await;
-    case.gone::<Secret>(&names::secret(SANDBOX)).await;
-    case.gone::<PersistentVolumeClaim>(&names::claim(SANDBOX)).await;
+    let of_namespace = ["--namespace", case.namespace.as_str()];
+    let kinds = ["api-resources", "--namespaced", "--verbs=list", "--output=name"];
+    let kinds = case.cluster.kubectl.run(kinds).await.expect("the cluster tells its kinds");
+    let kinds = kinds.split_whitespace().collect::<Vec<_>>().join(",");
     let of_berth = format!("{}={}", names::MANAGED_BY, names::MANAGER);
-    let objects = "pods,secrets,persistentvolumeclaims,services,networkpolicies";
-    let asked =
-        ["get", objects, "--selector", &of_berth, "--output=name", "--namespace", case.namespace.as_str()];
-    until("nothing of Berth to be left but what is each namespace's", async || {
-        let left = case.cluster.kubectl.run(asked).await.map_err(|error| format!("{error:#}"))?;
-        let left: Vec<&str> = left.lines().filter(|name| !is_the_namespaces(name)).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    let ours = ["get", &kinds, "--selector", &of_berth, "--output=name"];
+    until("nothing of Berth to be left", async || {
+        let left = case.cluster.kubectl.run(ours.iter().chain(&of_namespace)).await;
+        let left = left.map_err(|error| format!("{error:#}"))?;
+        if left.trim().is_empty() { Ok(()) } else { Err(left) }
     })
     .await;
-    let sandboxes = case.api::<Sandbox>().list(&ListParams::default()).await.expect("they can be listed");
-    assert!(sandboxes.items.is_empty());
-}
-
-/// What all sandboxes of a namespace share stays for the next one: the policy that closes their pods, the service that names
-/// them, and for some minutes the policy with their rules.
-fn is_the_namespaces(name: &str) -> bool {
-    let rules = names::rule_set("");
-    let shared = [names::DEFAULT_DENY, names::SERVICE];
-    shared.iter().any(|shared| name.ends_with(&format!("/{shared}"))) || name.contains(&format!("/{rules}"))
+    let all =
+        ["get", "pods,secrets,persistentvolumeclaims,services,networkpolicies,sandboxes", "--output=name"];
+    let all = case.cluster.kubectl.run(all.iter().chain(&of_namespace)).await.expect("they can be listed");
+    // The key of the model is the test's own.
+    assert_eq!(all.trim(), "secret/model-keys");
 }
