@@ -17,9 +17,12 @@ fail() {
 }
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-package=opencode-linux-x64
-version=$(sed -n "s/.*\"$package\": \"\\([0-9][^\"]*\\)\".*/\\1/p" "$here/package.json")
-[[ -n $version ]] || fail "no version of $package in $here/package.json"
+locked=opencode-linux-x64
+version=$(sed -n "s/.*\"$locked\": \"\\([0-9][^\"]*\\)\".*/\\1/p" "$here/package.json")
+[[ -n $version ]] || fail "no version of $locked in $here/package.json"
+package=$locked
+# For images that are released; the tests run on the other.
+if [[ $(uname -m) == aarch64 ]]; then package=opencode-linux-arm64; fi
 parent=${BERTH_CACHE:-$HOME/.cache/berth}/opencode
 target=$parent/$version
 binary=$target/node_modules/$package/bin/opencode
@@ -30,7 +33,7 @@ if [[ -n ${BERTH_OPENCODE:-} ]]; then
   printf '%s\n' "$BERTH_OPENCODE"
   exit 0
 fi
-[[ $(uname -s)-$(uname -m) == Linux-x86_64 ]] || fail "the pinned package is for Linux on x86_64, and this is \
+[[ $(uname -s)-$(uname -m) =~ ^Linux-(x86_64|aarch64)$ ]] || fail "the packages are for Linux, and this is \
 $(uname -s) on $(uname -m): install opencode $version yourself (npm install -g opencode-ai@$version) and set \
 BERTH_OPENCODE to its path"
 
@@ -55,7 +58,13 @@ install_locked() { # FROM INTO
     fail "npm could not install $1"
 }
 say "fetching $version (60 MB, once)"
-install_locked "$here" "$new"
+if [[ $package == "$locked" ]]; then
+  install_locked "$here" "$new"
+else
+  # By its version alone: a lock file with packages for several processors would be refused on each of them.
+  npm install --prefix "$new" --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error \
+    "$package@$version" >&2 || fail "npm could not install $package@$version"
+fi
 install_locked "$here/config/opencode" "$new/config/opencode"
 printf '%s\n' node_modules package.json package-lock.json bun.lock .gitignore >"$new/config/opencode/.gitignore"
 

@@ -14,6 +14,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::{
+    arch::Arch,
     packages::{self, CERTIFICATES},
     pod,
     process::{capture, run_shown},
@@ -55,23 +56,36 @@ pub(crate) struct Arguments {
 
 /// What builds images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Builder {
+pub(crate) enum Builder {
     Buildah,
     Docker,
+}
+
+/// How images are built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    /// By what.
+    pub(crate) builder: Builder,
+    /// Cargo's profile for the programs in them.
+    pub(crate) profile: &'static str,
+    /// For which processor.
+    pub(crate) arch: Arch,
+}
+
+impl Recipe {
+    /// For this machine, with buildah.
+    fn local(profile: &'static str) -> Self {
+        Self { builder: Builder::Buildah, profile, arch: Arch::LOCAL }
+    }
 }
 
 /// Builds the images, and prints for each its name, archive and size.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let images = if arguments.images.is_empty() { Image::value_variants() } else { &arguments.images };
     let profile = if arguments.quick { QUICK } else { pod::POD_PROFILE };
-    packages::ensure(workspace, &packages::OF_PROGRAMS)?;
     let builder = if arguments.docker { Builder::Docker } else { Builder::Buildah };
-    if builder == Builder::Buildah {
-        packages::ensure(workspace, &packages::OF_IMAGES)?;
-    }
-    let _lock = lock(workspace)?;
-    for image in images {
-        let archive = image.build(workspace, builder, profile).with_context(|| image.name())?;
+    let (archives, _held) = several(workspace, images, Recipe { builder, ..Recipe::local(profile) })?;
+    for (image, archive) in images.iter().zip(archives) {
         let size = fs::metadata(&archive)?.len() / 1024;
         println!("{} {} {size} KiB", image.reference(), archive.display());
     }
@@ -79,13 +93,23 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
 }
 
 /// Builds all images and gives their archives, which stay as they are while the file is held.
-pub(crate) fn all(workspace: &Workspace, profile: &str) -> anyhow::Result<(Vec<PathBuf>, fs::File)> {
+pub(crate) fn all(workspace: &Workspace, profile: &'static str) -> anyhow::Result<(Vec<PathBuf>, fs::File)> {
+    several(workspace, Image::value_variants(), Recipe::local(profile))
+}
+
+/// The same with some images, in their order.
+pub(crate) fn several(
+    workspace: &Workspace,
+    images: &[Image],
+    recipe: Recipe,
+) -> anyhow::Result<(Vec<PathBuf>, fs::File)> {
     packages::ensure(workspace, &packages::OF_PROGRAMS)?;
-    packages::ensure(workspace, &packages::OF_IMAGES)?;
+    if recipe.builder == Builder::Buildah {
+        packages::ensure(workspace, &packages::OF_IMAGES)?;
+    }
     let lock = lock(workspace)?;
-    let build =
-        |image: &Image| image.build(workspace, Builder::Buildah, profile).with_context(|| image.name());
-    Ok((Image::value_variants().iter().map(build).collect::<anyhow::Result<_>>()?, lock))
+    let build = |image: &Image| image.build(workspace, recipe).with_context(|| image.name());
+    Ok((images.iter().map(build).collect::<anyhow::Result<_>>()?, lock))
 }
 
 /// Contexts and archives.
@@ -102,7 +126,11 @@ fn lock(workspace: &Workspace) -> anyhow::Result<fs::File> {
 }
 
 impl Image {
-    fn name(self) -> String {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Sidecar, Self::Controller, Self::Testkit, Self::Sandbox];
+
+    /// As its Containerfile's directory is called.
+    pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| format!("berth-{}", value.get_name()))
     }
 
@@ -111,7 +139,7 @@ impl Image {
         format!("localhost/{}:dev", self.name())
     }
 
-    fn build(self, workspace: &Workspace, builder: Builder, profile: &str) -> anyhow::Result<PathBuf> {
+    fn build(self, workspace: &Workspace, recipe: Recipe) -> anyhow::Result<PathBuf> {
         let name = self.name();
         let home = home(workspace);
         let context = home.join(&name);
@@ -122,13 +150,14 @@ impl Image {
         fs::create_dir_all(&context)?;
         let containerfile = workspace.root.join("deploy/images").join(&name).join("Containerfile");
         copy(&containerfile, &context.join("Containerfile"))?;
-        self.gather(workspace, profile, &context)?;
-        let archive = home.join(format!("{name}.tar"));
-        let stamp = home.join(format!("{name}.sources"));
-        let sources = format!("{builder:?} {}", hash(&context)?);
+        self.gather(workspace, recipe, &context)?;
+        let of = if recipe.arch == Arch::LOCAL { String::new() } else { format!("-{}", recipe.arch.name()) };
+        let archive = home.join(format!("{name}{of}.tar"));
+        let stamp = home.join(format!("{name}{of}.sources"));
+        let sources = format!("{:?} {}", recipe.builder, hash(&context)?);
         let is_built = archive.is_file() && fs::read_to_string(&stamp).is_ok_and(|built| built == sources);
         if !is_built {
-            self.write(workspace, builder, &context, &archive)?;
+            self.write(workspace, recipe, &context, &archive)?;
             fs::write(stamp, sources)?;
         }
         fs::remove_dir_all(&context)?;
@@ -139,24 +168,27 @@ impl Image {
     fn write(
         self,
         workspace: &Workspace,
-        builder: Builder,
+        recipe: Recipe,
         context: &Path,
         archive: &Path,
     ) -> anyhow::Result<()> {
-        match builder {
+        match recipe.builder {
             Builder::Buildah => {
                 if self == Self::Sandbox {
+                    // Its Containerfile runs programs of the image.
+                    ensure!(recipe.arch == Arch::LOCAL, "it is built on a machine with such a processor");
                     make_base(workspace)?;
                 }
-                build(workspace, context, &self.reference(), archive)
+                build(workspace, context, &self.reference(), recipe.arch, archive)
             }
             Builder::Docker => build_with_docker(workspace, context, &self.reference(), archive),
         }
     }
 
     /// Puts what the Containerfile copies into its context.
-    fn gather(self, workspace: &Workspace, profile: &str, context: &Path) -> anyhow::Result<()> {
-        let programs = |package: &str| pod::static_programs(workspace, profile, &[package]);
+    fn gather(self, workspace: &Workspace, recipe: Recipe, context: &Path) -> anyhow::Result<()> {
+        let programs =
+            |package: &str| pod::static_programs(workspace, recipe.arch, recipe.profile, &[package]);
         match self {
             Self::Sidecar => {
                 copy(Path::new(CERTIFICATES), &context.join("ca-certificates.crt"))?;
@@ -234,6 +266,7 @@ fn copy_configuration(workspace: &Workspace, from: &Path, context: &Path) -> any
 /// Makes the base image from Debian's packages, once.
 fn make_base(workspace: &Workspace) -> anyhow::Result<()> {
     let (name, suite) = BASE;
+    let _lock = lock_store(workspace)?;
     if capture(buildah(workspace).args(["inspect", "--type=image", name])).is_ok() {
         return Ok(());
     }
@@ -257,11 +290,14 @@ pub(crate) fn build(
     workspace: &Workspace,
     directory: &Path,
     name: &str,
+    arch: Arch,
     archive: &Path,
 ) -> anyhow::Result<()> {
+    let _lock = lock_store(workspace)?;
     let mut build = buildah(workspace);
     // A fixed time, so that the same content is the same image.
-    build.args(["build", "--pull-never", "--timestamp=0", "--tag", name]).arg(directory);
+    build.args(["build", "--pull-never", "--timestamp=0", "--arch", arch.name(), "--tag", name]);
+    build.arg(directory);
     capture(&mut build).context("images are built with buildah")?;
     let new = archive.with_extension("new");
     // buildah adds to an archive that is there.
@@ -270,7 +306,26 @@ pub(crate) fn build(
     }
     capture(buildah(workspace).args(["push", name]).arg(format!("oci-archive:{}:{name}", new.display())))?;
     ensure!(new.is_file(), "{} was not written", new.display());
-    fs::rename(&new, archive).with_context(|| archive.display().to_string())
+    fs::rename(&new, archive).with_context(|| archive.display().to_string())?;
+    // The archive is what is wanted, and nothing of the image is used when it is built again.
+    capture(buildah(workspace).args(["rmi", name]))?;
+    tidy(workspace)
+}
+
+/// One who builds at a time: what is left over is told by nobody using it.
+pub(crate) fn lock_store(workspace: &Workspace) -> anyhow::Result<fs::File> {
+    let directory = workspace.cache.join("buildah");
+    fs::create_dir_all(&directory)?;
+    let lock = fs::File::create(directory.join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Removes what builds left that were killed: containers that they worked in, and images without a name.
+pub(crate) fn tidy(workspace: &Workspace) -> anyhow::Result<()> {
+    capture(buildah(workspace).args(["rm", "--all"]))?;
+    capture(buildah(workspace).args(["rmi", "--prune"]))?;
+    Ok(())
 }
 
 /// The same with Docker.
@@ -288,7 +343,7 @@ fn build_with_docker(
 }
 
 /// buildah with its storage in the cache, in a form that needs nothing of the machine.
-fn buildah(workspace: &Workspace) -> Command {
+pub(crate) fn buildah(workspace: &Workspace) -> Command {
     let mut buildah = workspace.command("buildah");
     for (option, directory) in [("--root", "storage"), ("--runroot", "run")] {
         buildah.arg(option).arg(workspace.cache.join("buildah").join(directory));

@@ -1,4 +1,4 @@
-//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries, images, cluster}`.
+//! Development tasks of this repository: `cargo xtask {gen, check, test, bench, fuzz, pod-binaries, images, release, cluster}`.
 //!
 //! This binary only runs other programs and judges what they say. It depends on none of Berth's crates, so it
 //! starts quickly and works when they do not compile; what needs them is in `xtask/generate`, `xtask/bench` and `fuzz`.
@@ -8,14 +8,17 @@
     reason = "a tool for developers talks on their terminal"
 )]
 
+mod arch;
 mod bench;
 mod check;
 mod cluster;
+mod cross;
 mod fuzz;
 mod images;
 mod packages;
 mod pod;
 mod process;
+mod release;
 mod test;
 mod tools;
 mod workspace;
@@ -72,6 +75,8 @@ enum Task {
     PodBinaries,
     /// Builds the images, without a daemon, and prints their names, archives and sizes.
     Images(images::Arguments),
+    /// Makes and publishes what a release is.
+    Release(release::Arguments),
     /// A real Kubernetes cluster of one node, without Docker.
     Cluster(cluster::Arguments),
 }
@@ -93,6 +98,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Task::PodBinaries => pod::build(&workspace),
         Task::Images(arguments) => images::run(&workspace, &arguments),
+        Task::Release(arguments) => release::run(&workspace, &arguments),
         Task::Cluster(arguments) => cluster::run(&workspace, &arguments),
     }
 }

@@ -9,10 +9,7 @@ use std::{
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{process::shown, workspace::Workspace};
-
-/// Where the C library is linked in.
-const TARGET: &str = "x86_64-unknown-linux-musl";
+use crate::{arch::Arch, cross, process::shown, workspace::Workspace};
 
 /// Cargo's profile for what is shipped: small.
 pub(crate) const POD_PROFILE: &str = "pod";
@@ -33,16 +30,19 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 
 /// Builds them all, and gives their paths.
 pub(crate) fn programs(workspace: &Workspace) -> anyhow::Result<Vec<PathBuf>> {
-    static_programs(workspace, POD_PROFILE, &PACKAGES)
+    static_programs(workspace, Arch::LOCAL, POD_PROFILE, &PACKAGES)
 }
 
 /// Builds the programs of these packages for any image, and gives their paths.
 pub(crate) fn static_programs(
     workspace: &Workspace,
+    arch: Arch,
     profile: &str,
     packages: &[&str],
 ) -> anyhow::Result<Vec<PathBuf>> {
-    let programs = build_programs(workspace, &["--profile", profile, "--target", TARGET], packages)?;
+    let tools = cross::tools(workspace, arch)?;
+    let arguments = ["--profile", profile, "--target", arch.target()];
+    let programs = build_with(workspace, &tools, &arguments, packages)?;
     for path in &programs {
         let shown = path.display();
         let bytes = fs::read(path).with_context(|| shown.to_string())?;
@@ -58,7 +58,18 @@ pub(crate) fn build_programs(
     arguments: &[&str],
     packages: &[&str],
 ) -> anyhow::Result<Vec<PathBuf>> {
+    build_with(workspace, &[], arguments, packages)
+}
+
+/// The same, with variables for another processor's tools.
+fn build_with(
+    workspace: &Workspace,
+    tools: &[(String, PathBuf)],
+    arguments: &[&str],
+    packages: &[&str],
+) -> anyhow::Result<Vec<PathBuf>> {
     let mut cargo = workspace.command(&workspace.cargo);
+    cargo.envs(tools.iter().map(|(name, path)| (name, path)));
     cargo.args(["build", "--bins", "--message-format", "json-render-diagnostics"]).args(arguments);
     cargo.args(packages.iter().flat_map(|package| ["--package", package]));
     let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;

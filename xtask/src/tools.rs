@@ -9,6 +9,7 @@ use crate::{process::run_shown, workspace::Workspace};
 const CARGO_DENY: &str = "0.20.2";
 const CARGO_FUZZ: &str = "0.13.2";
 const ACTIONLINT: &str = "1.7.12";
+const HELM: &str = "3.22.0";
 
 /// Path of cargo-deny; building it takes several minutes the first time.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> anyhow::Result<PathBuf> {
@@ -76,13 +77,29 @@ pub(crate) fn schemathesis(workspace: &Workspace) -> anyhow::Result<()> {
 
 /// Path of actionlint; needs Go the first time.
 pub(crate) fn actionlint(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let bin = workspace.cache.join(format!("tools/actionlint-{ACTIONLINT}/bin"));
-    let binary = bin.join("actionlint");
+    go_install(workspace, "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", ACTIONLINT)
+}
+
+/// Path of helm; needs Go the first time.
+pub(crate) fn helm(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    go_install(workspace, "helm", "helm.sh/helm/v3/cmd/helm", HELM)
+}
+
+/// Path of a program that is a Go package; needs Go the first time.
+pub(crate) fn go_install(
+    workspace: &Workspace,
+    name: &str,
+    package: &str,
+    version: &str,
+) -> anyhow::Result<PathBuf> {
+    let bin = workspace.cache.join(format!("tools/{name}-{version}/bin"));
+    let binary = bin.join(name);
     if !binary.is_file() {
-        eprintln!("installing actionlint {ACTIONLINT}, once");
-        let module = format!("github.com/rhysd/actionlint/cmd/actionlint@v{ACTIONLINT}");
-        run_shown(workspace.command("go").args(["install", &module]).env("GOBIN", &bin))
-            .context("actionlint is installed with Go")?;
+        eprintln!("installing {name} {version}, once");
+        let mut go = workspace.command("go");
+        go.args(["install", "-trimpath", "-ldflags=-s -w"]).arg(format!("{package}@v{version}"));
+        run_shown(go.env("GOBIN", &bin).env("CGO_ENABLED", "0"))
+            .with_context(|| format!("{name} is installed with Go"))?;
     }
     Ok(binary)
 }

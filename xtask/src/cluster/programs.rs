@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
+    arch::Arch,
     cluster::{components::PAUSE_IMAGE, layout::Layout},
     images, packages,
     process::run_shown,
@@ -81,7 +82,7 @@ pub(super) fn ensure(workspace: &Workspace, layout: &Layout, version: Version) -
     let pause = into.join("pause");
     build(workspace, &module, "./pause", &pause.join("pause"), "-s -w")?;
     fs::copy(module.join("pause/Containerfile"), pause.join("Containerfile"))?;
-    images::build(workspace, &pause, PAUSE_IMAGE, &into.join("pause.tar"))?;
+    images::build(workspace, &pause, PAUSE_IMAGE, Arch::LOCAL, &into.join("pause.tar"))?;
     Ok(fs::write(stamp, sources)?)
 }
 
