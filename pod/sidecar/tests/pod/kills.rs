@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::{
-    matrix::{Before, Matrix, TURN},
+    matrix::{Before, Matrix, TURN, batches},
     pod::{Options, send},
     processes,
     wait::{some, until},
@@ -62,15 +62,17 @@ async fn points_of_a_turn(victim: Victim, test: &str, cause: &str, words: &str) 
     let seeds = seeds_of(victim, scale);
     // Only a wedged opencode should be found to be one, on a busy machine too.
     let health_deadline_ms = if victim == Victim::WedgedOpencode { 3_000 } else { 10_000 };
-    let mut matrix = Matrix::start(&Options { health_deadline_ms, ..Options::default() }).await;
-    for seed in 0..seeds {
-        let before = kill(&mut matrix, victim, seed).await;
-        matrix.expect_one_exit(&before, cause, words).await;
-        matrix.expect_alive(&before, seed).await;
-        let epoch = matrix.pod.state().await["epoch"].clone();
-        assert_eq!(epoch, before.epoch.as_str(), "seed {seed}: the end of opencode loses no event");
+    for seeds in batches(seeds) {
+        let mut matrix = Matrix::start(&Options { health_deadline_ms, ..Options::default() }).await;
+        for seed in seeds {
+            let before = kill(&mut matrix, victim, seed).await;
+            matrix.expect_one_exit(&before, cause, words).await;
+            matrix.expect_alive(&before, seed).await;
+            let epoch = matrix.pod.state().await["epoch"].clone();
+            assert_eq!(epoch, before.epoch.as_str(), "seed {seed}: the end of opencode loses no event");
+        }
+        assert_eq!(matrix.stop().await, 0);
     }
-    assert_eq!(matrix.stop().await, 0);
     scale.report(test, seeds, &[("kills", seeds)]);
 }
 
@@ -101,16 +103,20 @@ async fn a_supervisor_that_stands_still_is_killed_at_points_of_a_turn() {
 async fn new_doors_at_points_of_a_turn(victim: Victim, test: &str) {
     let scale = Scale::current();
     let seeds = seeds_of(victim, scale);
-    let mut matrix = Matrix::start(&Options::default()).await;
-    for seed in 0..seeds {
-        let before = kill(&mut matrix, victim, seed).await;
-        let state = matrix.pod.state_when("the same run", |state| state["phase"] == "ready").await;
-        assert_eq!(state["boot_id"], before.boot_id.as_str(), "seed {seed}: opencode went on");
-        assert_ne!(state["epoch"], before.epoch.as_str(), "seed {seed}");
-        matrix.expect_alive_at_a_new_door(&before, seed).await;
-        assert_eq!(matrix.global.own("berth.serve.exited").len(), before.exits, "seed {seed}: nothing ended");
+    for seeds in batches(seeds) {
+        let mut matrix = Matrix::start(&Options::default()).await;
+        let doors = seeds.end - seeds.start;
+        for seed in seeds {
+            let before = kill(&mut matrix, victim, seed).await;
+            let state = matrix.pod.state_when("the same run", |state| state["phase"] == "ready").await;
+            assert_eq!(state["boot_id"], before.boot_id.as_str(), "seed {seed}: opencode went on");
+            assert_ne!(state["epoch"], before.epoch.as_str(), "seed {seed}");
+            matrix.expect_alive_at_a_new_door(&before, seed).await;
+            let exits = matrix.global.own("berth.serve.exited").len();
+            assert_eq!(exits, before.exits, "seed {seed}: nothing ended");
+        }
+        assert_eq!(matrix.stop().await, doors, "one resync for each new door");
     }
-    assert_eq!(matrix.stop().await, seeds, "one resync for each new door");
     scale.report(test, seeds, &[("kills", seeds)]);
 }
 

@@ -1,5 +1,7 @@
 //! A pod with two subscribers in which something happens at points of a turn, and what must hold after each of them.
 
+use std::ops::Range;
+
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 
@@ -15,6 +17,11 @@ pub(crate) const TURN: &str = r#"@stub think:n=10,d=5 | text:n=30,d=10 | tool:ba
 
 /// Events of that turn after which something is killed at the latest; a whole turn has more than a hundred.
 const LATEST: usize = 90;
+
+/// Seeds from zero, those of each pod apart: a session becomes slower with each of its turns.
+pub(crate) fn batches(seeds: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..seeds).step_by(25).map(move |first| first..seeds.min(first + 25))
+}
 
 /// What was there before.
 pub(crate) struct Before {

@@ -2,7 +2,7 @@
 //! rightly, and all that holds for other deaths. Wants root for a control group; `BERTH_TEST_WITHOUT_ROOT=1` leaves
 //! these tests out. The sidecar is another container, so it is in another group.
 
-use std::process::Stdio;
+use std::{ops::Range, process::Stdio};
 
 use berth_testkit::{ControlGroup, Scale, WITHOUT_ROOT, is_without_root};
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    matrix::{Before, Matrix},
+    matrix::{Before, Matrix, batches},
     pod::Options,
     processes,
     wait::{until, within},
@@ -91,22 +91,29 @@ fn tools_killed(matrix: &Matrix) -> u64 {
 
 #[tokio::test]
 async fn opencode_uses_the_memory_up_at_points_of_a_turn() {
-    let Some(group) = group() else { return };
     let scale = Scale::current();
     let seeds = scale.pick(3, 100);
-    let matrix = start(&group).await;
-    for seed in 0..seeds {
-        let before = kill_opencode(&matrix, &group, seed).await;
+    for seeds in batches(seeds) {
+        let Some(group) = group() else { return };
+        opencode_uses_the_memory_up(&group, seeds).await;
+        until("end of the control group", || group.remove().is_ok()).await;
+    }
+    scale.report("opencode_uses_the_memory_up_at_points_of_a_turn", seeds, &[("kills", seeds)]);
+}
+
+async fn opencode_uses_the_memory_up(group: &ControlGroup, seeds: Range<u64>) {
+    let matrix = start(group).await;
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
+        let before = kill_opencode(&matrix, group, seed).await;
         matrix.expect_one_exit(&before, "OutOfMemory", "memory of its container was used up").await;
         matrix.expect_alive(&before, seed).await;
         let epoch = matrix.pod.state().await["epoch"].clone();
         assert_eq!(epoch, before.epoch.as_str(), "seed {seed}: the end of opencode loses no event");
     }
     // Before an opencode that was killed is gone the kernel may take others, a tool or the eater: each is told once.
-    assert_eq!(tools_killed(&matrix), group.kills().unwrap() - seeds);
+    assert_eq!(tools_killed(&matrix), group.kills().unwrap() - count);
     assert_eq!(matrix.stop().await, 0);
-    until("end of the control group", || group.remove().is_ok()).await;
-    scale.report("opencode_uses_the_memory_up_at_points_of_a_turn", seeds, &[("kills", seeds)]);
 }
 
 /// A turn whose tool eats until the kernel ends it, after so much text.
