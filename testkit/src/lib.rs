@@ -35,6 +35,7 @@ pub mod fake_serve;
 pub mod fixture;
 pub mod installed;
 mod log;
+pub mod ports;
 mod scale;
 mod scenario;
 pub mod script;

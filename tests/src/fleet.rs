@@ -9,7 +9,7 @@ use std::{
 
 use berth_client::BerthClient;
 use berth_opencode::{ClientConfig, OpencodeClient};
-use berth_testkit::{ModelLog, ScriptedModel, provider_config};
+use berth_testkit::{ModelLog, ScriptedModel, ports, provider_config};
 use berth_wire::api::{CreateSession, SandboxPhase};
 use nix::sys::signal::Signal;
 use secrecy::{ExposeSecret, SecretString};
@@ -19,7 +19,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use crate::{
-    ports,
     process::Process,
     programs::{built_program, opencode_config_home, opencode_program, search_path},
     stack::{processes_in, secret},

@@ -13,7 +13,6 @@ mod cutter;
 mod fake;
 mod fleet;
 mod log;
-mod ports;
 mod process;
 mod programs;
 mod stack;

@@ -1,5 +1,6 @@
 //! `berth doctor`: what it finds, and that no secret leaves with its archive.
 
+use berth_testkit::ports;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Stdio};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -11,14 +12,8 @@ use crate::{
     process::{Finished, finish},
 };
 
-/// A port that is free, most likely still when it is looked at.
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
-}
-
 async fn doctor(home: &Home, options: &[&str], variables: &[(&str, &str)]) -> Finished {
-    let port = free_port();
+    let port = ports::free().port().to_string();
     let mut command = home.command(&[&["doctor", "--port", &port], options].concat());
     command.envs(variables.iter().copied());
     finish(command, "").await

@@ -116,7 +116,7 @@ impl Merge for Workspace {
                 Self { persistent: Some(over).over(under.persistent), ephemeral, seed }
             }
             (None, Some(mut over)) => {
-                over.size_limit = over.size_limit.or(under.ephemeral.and_then(|under| under.size_limit));
+                over.size_limit = over.size_limit.or_else(|| under.ephemeral?.size_limit);
                 Self { persistent: None, ephemeral: Some(over), seed }
             }
         }

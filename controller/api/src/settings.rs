@@ -60,8 +60,8 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
 
-    /// Files of Secrets and ConfigMaps for the agent to read, beneath /berth/managed. A change of one arrives there
-    /// within two minutes, without a restart.
+    /// Files, each from a Secret or a ConfigMap, for the agent to read, beneath `/berth/managed`. A change of one
+    /// arrives there within two minutes, without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["path"]))]
     pub files: Vec<ManagedFile>,

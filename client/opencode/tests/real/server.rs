@@ -1,5 +1,6 @@
 //! An opencode of a version, its scripted model, and one subscription that all of its tests read from.
 
+use berth_testkit::ports;
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use berth_opencode::{
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    net::TcpListener,
     process::{Child, Command},
     sync::{Mutex, broadcast},
     task::JoinSet,
@@ -95,17 +95,13 @@ fn configuration(version: Version, model: &ScriptedModel) -> Value {
     config
 }
 
-async fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
-}
-
 impl Server {
     pub(crate) async fn start(version: Version) -> Self {
         let mut tasks = JoinSet::new();
         let model = ScriptedModel::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (config, log) = (configuration(version, &model), model.log());
         tasks.spawn(async move { model.run(CancellationToken::new()).await.unwrap() });
-        let port = free_port().await;
+        let port = ports::free().port();
         let base = format!("http://127.0.0.1:{port}");
         let mut client_config = ClientConfig::new(base, PASSWORD.into());
         // Directories that boot at the same time wait for each other.

@@ -63,8 +63,8 @@ async fn exchange(address: std::net::SocketAddr, sent: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn bytes_that_are_no_requests_get_typed_answers_or_none_and_it_works_after_them() {
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600")).await;
-    let program = place.start().await;
+    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600"));
+    let program = place.start();
     let before = program.ready().await;
     let seed = 20_261_130;
     let mut random = StdRng::seed_from_u64(seed);
@@ -92,8 +92,8 @@ async fn bytes_that_are_no_requests_get_typed_answers_or_none_and_it_works_after
 #[tokio::test]
 async fn connections_that_say_nothing_are_bounded_and_make_room() {
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600")).await;
-    let program = place.start().await;
+    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600"));
+    let program = place.start();
     program.ready().await;
     let mut idle = JoinSet::new();
     for _ in 0..64 {

@@ -35,8 +35,8 @@ fn group(limit: u64) -> ControlGroup {
         .unwrap_or_else(|error| panic!("no control group: {error}. {WITHOUT_ROOT}=1 leaves this out"))
 }
 
-async fn start(group: &ControlGroup, place: &Place) -> Program {
-    place.start_in(&group.wrapper().each_ref().map(String::as_str)).await
+fn start(group: &ControlGroup, place: &Place) -> Program {
+    place.start_in(&group.wrapper().each_ref().map(String::as_str))
 }
 
 async fn remove(group: ControlGroup) {
@@ -54,8 +54,8 @@ async fn a_program_that_uses_up_its_memory_was_killed_for_it() {
     }
     let (bench, group) = (Bench::new("1.18.33").await, group(128 * MIB));
     let script = format!("{LISTENS}; {EAT_AT_A_SIGN} rm eat; exec tail /dev/zero");
-    let place = Place::with_script(&bench, &script).await;
-    let program = start(&group, &place).await;
+    let place = Place::with_script(&bench, &script);
+    let program = start(&group, &place);
     program.ready().await;
     fs::write(place.work().join("eat"), "").unwrap();
     let state = program.until("restart", |state| state.boot == 2 && state.phase == ServePhase::Ready).await;
@@ -76,8 +76,8 @@ async fn a_tool_that_uses_up_the_memory_is_told_and_opencode_goes_on() {
     }
     let (bench, group) = (Bench::new("1.18.33").await, group(128 * MIB));
     let script = format!("{LISTENS}; {EAT_AT_A_SIGN} tail /dev/zero; while :; do sleep 600; done");
-    let place = Place::with_script(&bench, &script).await;
-    let program = start(&group, &place).await;
+    let place = Place::with_script(&bench, &script);
+    let program = start(&group, &place);
     let pid = program.ready().await.pid;
     fs::write(place.work().join("eat"), "").unwrap();
     let state = program.until("news of the kill", |state| state.tool_oom_kills > 0).await;
@@ -97,8 +97,8 @@ async fn a_real_opencode_survives_a_greedy_tool_and_its_own_end_for_memory_is_na
         return;
     }
     let group = group(1024 * MIB);
-    let place = Place::with_opencode().await;
-    let program = start(&group, &place).await;
+    let place = Place::with_opencode();
+    let program = start(&group, &place);
     let state = program.ready().await;
     let address = state.address.unwrap();
     rig::shell(address, "tail /dev/zero; echo survived").await;
@@ -158,8 +158,8 @@ fn watchdogs(boot_id: &str) -> usize {
 #[tokio::test]
 async fn orphans_are_adopted_reaped_and_ended_with_their_opencode() {
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, &orphans()).await;
-    let mut program = place.start().await;
+    let place = Place::with_script(&bench, &orphans());
+    let mut program = place.start();
     let state = program.ready().await;
     assert_eq!(watchdogs(&state.boot_id), 1);
     until("child", || rig::child_of_log(&place.path("data")).is_some()).await;
@@ -206,8 +206,8 @@ async fn as_process_1_it_reaps_needs_no_watchdog_and_takes_all_with_it() {
         return;
     }
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, &orphans()).await;
-    let program = place.start_in(&UNSHARE).await;
+    let place = Place::with_script(&bench, &orphans());
+    let program = place.start_in(&UNSHARE);
     let state = program.ready().await;
     let init = children_of(program.child.id().unwrap())[0].0;
     until_reaped(&program).await;
@@ -220,7 +220,7 @@ async fn as_process_1_it_reaps_needs_no_watchdog_and_takes_all_with_it() {
     assert!(all.iter().all(|pid| !lives(*pid)), "{all:?}");
     assert_eq!(place.termination()["reason"], "Stopped");
 
-    let program = place.start_in(&UNSHARE).await;
+    let program = place.start_in(&UNSHARE);
     program.ready().await;
     let init = children_of(program.child.id().unwrap())[0].0;
     until("both children", || children_of(init).len() == 2).await;

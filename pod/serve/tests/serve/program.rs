@@ -1,5 +1,6 @@
 //! The program `berth-supervisor`: what it is asked, what it says, and what it leaves.
 
+use berth_testkit::ports;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -18,7 +19,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::rig::{self, Bench, INTERNAL, LISTENS, START, free_address, until, within};
+use crate::rig::{self, Bench, INTERNAL, LISTENS, START, until, within};
 
 /// A running program, killed when it is dropped.
 pub(crate) struct Program {
@@ -40,25 +41,25 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) async fn new(opencode: PathBuf) -> Self {
+    pub(crate) fn new(opencode: PathBuf) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("password"), format!("{INTERNAL}\n")).unwrap();
         std::fs::create_dir(directory.path().join("work")).unwrap();
-        let control = free_address().await;
+        let control = ports::free();
         Self { directory, control, opencode, arguments: Vec::new(), environment: Vec::new() }
     }
 
     /// With a shell script that stands in for opencode.
-    pub(crate) async fn with_script(bench: &Bench, script: &str) -> Self {
-        let mut place = Self::new(bench.config(script).program).await;
+    pub(crate) fn with_script(bench: &Bench, script: &str) -> Self {
+        let mut place = Self::new(bench.config(script).program);
         place.environment.push(("ANSWERS_AT".to_owned(), bench.answers_at.to_string()));
         place
     }
 
     /// With the real opencode.
-    pub(crate) async fn with_opencode() -> Self {
+    pub(crate) fn with_opencode() -> Self {
         let (program, config_home) = rig::installed();
-        let mut place = Self::new(program).await;
+        let mut place = Self::new(program);
         place.environment.extend(rig::offline());
         if let berth_serve::ConfigHome::At(path) = config_home {
             place.arguments.extend(["--config-home".to_owned(), path.display().to_string()]);
@@ -80,8 +81,8 @@ impl Place {
     }
 
     /// The command, started through `wrapper` if that is not empty.
-    pub(crate) async fn command(&self, wrapper: &[&str]) -> Command {
-        let port = free_address().await.port();
+    pub(crate) fn command(&self, wrapper: &[&str]) -> Command {
+        let port = ports::free().port();
         let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
         words.push(env!("CARGO_BIN_EXE_berth-supervisor").to_owned());
         for (flag, value) in [
@@ -103,13 +104,13 @@ impl Place {
     }
 
     /// Starts the program; its log goes to a file.
-    pub(crate) async fn start(&self) -> Program {
-        self.start_in(&[]).await
+    pub(crate) fn start(&self) -> Program {
+        self.start_in(&[])
     }
 
-    pub(crate) async fn start_in(&self, wrapper: &[&str]) -> Program {
+    pub(crate) fn start_in(&self, wrapper: &[&str]) -> Program {
         let log = std::fs::File::create(self.path("log")).unwrap();
-        let child = self.command(wrapper).await.stderr(log).spawn().unwrap();
+        let child = self.command(wrapper).stderr(log).spawn().unwrap();
         let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
         let link = ServeLink::remote(self.control, Password::Known(INTERNAL.into()), &tracker, stop.clone());
         Program { child, control: self.control, link, stop, tracker }
@@ -117,7 +118,7 @@ impl Place {
 
     /// Runs the program to its end.
     async fn run(&self) -> Output {
-        within("end of the program", self.command(&[]).await.output()).await.unwrap()
+        within("end of the program", self.command(&[]).output()).await.unwrap()
     }
 }
 
@@ -164,8 +165,8 @@ pub(crate) fn lives(pid: u32) -> bool {
 async fn it_runs_opencode_and_ends_in_order_with_last_words() {
     let bench = Bench::new("1.18.33").await;
     let script = format!("setsid sleep 600 & echo child $!; {LISTENS}; exec sleep 600");
-    let place = Place::with_script(&bench, &script).await;
-    let program = place.start().await;
+    let place = Place::with_script(&bench, &script);
+    let program = place.start();
     let state = program.ready().await;
     let pid = state.pid.unwrap();
     let child = rig::child_in(&place.path("data"));
@@ -183,12 +184,12 @@ async fn it_runs_opencode_and_ends_in_order_with_last_words() {
 #[tokio::test]
 async fn a_second_program_on_the_same_directory_is_refused_by_the_name_of_the_first() {
     let bench = Bench::new("1.18.33").await;
-    let mut place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600")).await;
-    let program = place.start().await;
+    let mut place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600"));
+    let program = place.start();
     program.ready().await;
-    place.control = free_address().await;
+    place.control = ports::free();
     place.arguments = vec!["--termination-log".to_owned(), place.path("second").display().to_string()];
-    let mut command = place.command(&[]).await;
+    let mut command = place.command(&[]);
     let refused = within("end", command.output()).await.unwrap();
     let holder = format!("process id {}", program.child.id().unwrap());
     let log = String::from_utf8(refused.stderr).unwrap();
@@ -204,7 +205,7 @@ async fn a_second_program_on_the_same_directory_is_refused_by_the_name_of_the_fi
 #[tokio::test]
 async fn exit_codes_tell_what_is_wrong() {
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, "exit 1").await;
+    let place = Place::with_script(&bench, "exit 1");
     let usage =
         Command::new(env!("CARGO_BIN_EXE_berth-supervisor")).arg("--nonsense").output().await.unwrap();
     assert_eq!(usage.status.code(), Some(64));
@@ -212,7 +213,7 @@ async fn exit_codes_tell_what_is_wrong() {
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
-    let mut nowhere = Place::new("/nowhere/opencode".into()).await;
+    let mut nowhere = Place::new("/nowhere/opencode".into());
     std::fs::remove_dir(nowhere.work()).unwrap();
     assert_eq!(nowhere.run().await.status.code(), Some(78));
     assert_eq!(nowhere.termination()["reason"], "Configuration");
@@ -229,10 +230,10 @@ async fn exit_codes_tell_what_is_wrong() {
 #[tokio::test]
 async fn it_waits_before_each_start_and_reads_the_password_anew() {
     let bench = Bench::new("1.18.33").await;
-    let mut place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600")).await;
+    let mut place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600"));
     let gate = rig::Gate::start().await;
     place.arguments = vec!["--wait-for".to_owned(), format!("http://{}/ready", gate.address)];
-    let program = place.start().await;
+    let program = place.start();
     until("question", || gate.asked() >= 2).await;
     assert_eq!(program.until("state", |state| !state.instance.is_empty()).await.boot, 0);
     gate.open(true);
@@ -262,8 +263,8 @@ async fn it_waits_before_each_start_and_reads_the_password_anew() {
 #[tokio::test]
 async fn the_link_survives_the_program_and_tells_each_end_once() {
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600")).await;
-    let mut program = place.start().await;
+    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600"));
+    let mut program = place.start();
     let first = program.ready().await;
     program.link.command(ServeCommand::Stop).await.unwrap();
     program.until("stop", |state| state.phase == ServePhase::Stopped && state.pid.is_none()).await;
@@ -273,7 +274,7 @@ async fn the_link_survives_the_program_and_tells_each_end_once() {
     program.until("loss", |state| state.phase == ServePhase::Starting).await;
     assert!(program.link.command(ServeCommand::Stop).await.is_err());
     until("end of opencode", || !lives(second.pid.unwrap())).await;
-    let again = place.command(&[]).await.stderr(Stdio::null()).spawn().unwrap();
+    let again = place.command(&[]).stderr(Stdio::null()).spawn().unwrap();
     program.child = again;
     let third = program.ready().await;
     assert_ne!(third.instance, second.instance);
@@ -286,8 +287,8 @@ async fn the_link_survives_the_program_and_tells_each_end_once() {
 #[tokio::test]
 async fn the_control_address_answers_and_refuses() {
     let bench = Bench::new("1.18.33").await;
-    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600")).await;
-    let program = place.start().await;
+    let place = Place::with_script(&bench, &format!("{LISTENS}; exec sleep 600"));
+    let program = place.start();
     let state = program.ready().await;
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
     let get = |path: &str| client.get(program.url(path)).basic_auth("opencode", Some(INTERNAL));

@@ -52,7 +52,7 @@ async fn each_death_of_a_real_opencode_has_one_cause_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_tool_sees_the_containers_environment_and_nothing_of_ours() {
-    let mut place = Place::with_opencode().await;
+    let mut place = Place::with_opencode();
     let variables = [
         ("THE_AGENTS_OWN", "seen"),
         ("APP_PORT", "8080"),
@@ -63,7 +63,7 @@ async fn a_tool_sees_the_containers_environment_and_nothing_of_ours() {
         ("BERTH_SECRET", "secret"),
     ];
     place.environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let program = place.start().await;
+    let program = place.start();
     let address = program.ready().await.address.unwrap();
     let printed = rig::shell(address, "env; echo -n x").await;
     let names: Vec<&str> = printed.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
@@ -102,12 +102,12 @@ async fn unpack(place: &Place, program: &Program, state: &ServeState) {
 #[tokio::test]
 async fn what_opencode_unpacks_goes_with_each_run_and_what_tools_left_stays() {
     let kills = Scale::current().pick(3, 30);
-    let mut place = Place::with_opencode().await;
+    let mut place = Place::with_opencode();
     let temporary = place.path("temporary");
     fs::create_dir(&temporary).unwrap();
     place.environment.push(("TMPDIR".to_owned(), temporary.to_str().unwrap().to_owned()));
     let mut runs = 0;
-    let mut program = place.start().await;
+    let mut program = place.start();
     for kill in 0..kills {
         let state = program.ready().await;
         unpack(&place, &program, &state).await;
@@ -116,7 +116,7 @@ async fn what_opencode_unpacks_goes_with_each_run_and_what_tools_left_stays() {
             within("end by SIGKILL", program.child.kill()).await.unwrap();
             until("end of opencode", || rig::processes_in(&place.work()).is_empty()).await;
             assert_ne!(libraries(&place.path("data/unpacked")), Vec::<PathBuf>::new(), "nobody could");
-            program = place.start().await;
+            program = place.start();
         } else {
             let sent = if kill % 3 == 0 { Signal::SIGKILL } else { Signal::SIGTERM };
             signal(state.pid.unwrap(), sent);

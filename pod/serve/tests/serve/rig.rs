@@ -137,11 +137,6 @@ pub(crate) async fn environment_of(pid: u32) -> String {
     environment
 }
 
-/// An address of the loopback interface that nobody uses now.
-pub(crate) async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
-}
-
 /// Somebody who says when opencode may start.
 pub(crate) struct Gate {
     pub(crate) address: SocketAddr,

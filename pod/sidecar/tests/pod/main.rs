@@ -10,7 +10,6 @@ mod memory;
 #[cfg(test)]
 mod pod;
 #[cfg(test)]
-mod ports;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The pod: both programs, a real opencode and a scripted model on the loopback interface.
 
+use berth_testkit::ports;
 use std::{
     fs::OpenOptions,
     net::SocketAddr,
@@ -23,7 +24,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use crate::{
-    ports,
     processes::{self, OneOpencode},
     secret::MountedSecret,
     subscriber::Subscriber,

@@ -1,5 +1,6 @@
 //! The sidecar alone: how it begins, what it says when it cannot, and how it ends.
 
+use berth_testkit::ports;
 use std::{path::Path, process::Output, time::Duration};
 
 use nix::sys::signal::Signal;
@@ -11,7 +12,6 @@ use tokio::{
 
 use crate::{
     pod::{Options, Pod, send},
-    ports,
     wait::{some, within},
 };
 

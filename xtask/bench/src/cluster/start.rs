@@ -152,7 +152,7 @@ async fn time_bare(case: &Case) -> anyhow::Result<Phases> {
 /// accepts in its first moments, and with a longer wait that first probe would be most of what is measured.
 fn bare(case: &Case, name: &str) -> anyhow::Result<Value> {
     let sandbox: Sandbox = serde_json::from_value(case.manifest(name, Shape::default()))?;
-    let configuration = build(&sandbox.spec).to_string();
+    let configuration = build(&sandbox.spec.settings).to_string();
     let given = [
         ("HOME", layout::HOME),
         ("XDG_CONFIG_HOME", layout::CONFIG_HOME),

@@ -59,7 +59,7 @@ async fn carry(programs: &Programs, load: Load) -> anyhow::Result<Seen> {
     let folder = tempfile::tempdir()?;
     write_secret(&folder.path().join("secret"))?;
     let upstream = StandIn::start().await?;
-    let [door, admin] = free_addresses()?;
+    let [door, admin] = free_addresses();
     let sidecar = start_sidecar(programs, folder.path(), [door, admin, upstream.control]).await?;
     let mut events = Way::new(door, PASSWORD)?.subscribe().await?;
     let before = cpu(sidecar.pid())?;

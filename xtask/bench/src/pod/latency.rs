@@ -46,7 +46,7 @@ async fn with_stand_in(programs: &Programs) -> anyhow::Result<Pairs> {
     let folder = tempfile::tempdir()?;
     write_secret(&folder.path().join("secret"))?;
     let upstream = StandIn::start().await?;
-    let [door, admin] = free_addresses()?;
+    let [door, admin] = free_addresses();
     let sidecar = start_sidecar(programs, folder.path(), [door, admin, upstream.control]).await?;
     let ways = [Way::new(upstream.address, INTERNAL)?, Way::new(door, PASSWORD)?];
     let mut streams = [ways[0].subscribe().await?, ways[1].subscribe().await?];

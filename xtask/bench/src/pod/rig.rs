@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 use berth_serve::ServeState;
-use berth_testkit::{ScriptedModel, provider_config};
+use berth_testkit::{ScriptedModel, ports, provider_config};
 use tempfile::TempDir;
 use tokio::time::sleep;
 use tokio_util::{
@@ -44,13 +44,9 @@ const SWITCHES: [&str; 5] = [
 ];
 
 /// Free addresses on the loopback interface: of the door, of the admin listener, of the supervisor's control and of
-/// opencode. Somebody else may take one before it is used; then the benchmark fails, and is run again.
-pub(crate) fn free_addresses<const COUNT: usize>() -> anyhow::Result<[SocketAddr; COUNT]> {
-    let listeners: Vec<TcpListener> =
-        (0..COUNT).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
-    let addresses: Vec<SocketAddr> =
-        listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
-    addresses.try_into().ok().context("as many addresses as were asked for")
+/// opencode.
+pub(crate) fn free_addresses<const COUNT: usize>() -> [SocketAddr; COUNT] {
+    std::array::from_fn(|_| ports::free())
 }
 
 /// Writes the door's secret into a new directory.
@@ -122,7 +118,7 @@ impl Pod {
         let shutdown = CancellationToken::new();
         TaskTracker::new().spawn(model.run(shutdown.clone()));
 
-        let [door, admin, control, opencode] = free_addresses()?;
+        let [door, admin, control, opencode] = free_addresses();
         let supervisor = supervisor(programs, &root, control, opencode, configuration.clone())?;
         let mut pod = Self {
             addresses: [door, admin, control],

@@ -38,7 +38,7 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
         let folder = tempfile::tempdir()?;
         write_secret(&folder.path().join("secret"))?;
         let upstream = StandIn::start().await?;
-        let [door, admin] = free_addresses()?;
+        let [door, admin] = free_addresses();
         let sidecar = start_sidecar(programs, folder.path(), [door, admin, upstream.control]).await?;
         let fresh = memory(sidecar.pid())?.resident;
         let mut figures = Vec::new();

@@ -44,7 +44,7 @@ pub(super) fn run(programs: &Programs, scale: Scale) -> anyhow::Result<Vec<Figur
             sessions.push(owned.session_of(EVENTS).await?.to_string());
         }
         owned.close().await?;
-        let [door] = free_addresses()?;
+        let [door] = free_addresses();
         let server = Server::start(programs, &root, door).await?;
         // What the first clients take of it stays with it.
         for session in &sessions {

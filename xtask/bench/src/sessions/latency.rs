@@ -74,7 +74,7 @@ async fn with_fake(programs: &Programs, scale: Scale) -> anyhow::Result<Pairs> {
     TaskTracker::new().spawn(fake.run(shutdown.clone()));
     let _shutdown = shutdown.drop_guard();
     let supervisor = StandInSupervisor::start(address).await?;
-    let [door, admin] = free_addresses()?;
+    let [door, admin] = free_addresses();
     let sidecar = start_sidecar(&programs.pod, &root, [door, admin, supervisor.control]).await?;
     let server = Server::start(programs, &root, door).await?;
     let direct = Way::new(address, INTERNAL)?;

@@ -46,7 +46,7 @@ impl Server {
         });
         fs::write(root.join("sandboxes.json"), json!({ "sandboxes": [sandbox] }).to_string())?;
         fs::write(root.join("token"), TOKEN)?;
-        let [address] = free_addresses()?;
+        let [address] = free_addresses();
         let path = |name: &str| root.join(name).display().to_string();
         let mut arguments = vec!["serve".to_owned()];
         arguments.extend(flags([
