@@ -117,7 +117,12 @@ fn end_of(outcome: TurnOutcome) -> Log {
 }
 
 fn error() -> TurnError {
-    TurnError { reason: TurnErrorReason::ProviderError, message: "no".to_owned(), retry_at: None }
+    TurnError {
+        reason: TurnErrorReason::ProviderError,
+        message: "no".to_owned(),
+        retry_at: None,
+        cause: None,
+    }
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub enum TurnErrorReason {
     PromptSwallowed,
     /// The sandbox's door could not be reached, or refused to serve.
     SandboxUnavailable,
+    /// The sandbox was not ready for too long; `cause` is its own reason.
+    SandboxNotReady,
     /// The sandbox was deleted.
     SandboxGone,
     /// What answers in the sandbox is not an opencode of a version that is known.
@@ -113,6 +115,9 @@ pub struct TurnError {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<Timestamp>,
+    /// Why the sandbox was not ready, where that is the reason: as in its condition `Ready`, such as `Unschedulable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
 }
 
 /// Tokens and cost of one turn, or of several, subagents not included.
@@ -177,7 +182,11 @@ impl TurnOutcome {
 
     /// It failed for `reason`.
     pub fn failed(reason: TurnErrorReason, message: impl Into<String>) -> Self {
-        let error = Some(TurnError { reason, message: message.into(), retry_at: None });
-        Self { state: TurnState::Failed, stop_reason: None, error, usage: None }
+        Self::failed_with(TurnError { reason, message: message.into(), retry_at: None, cause: None })
+    }
+
+    /// It failed for this.
+    pub fn failed_with(error: TurnError) -> Self {
+        Self { state: TurnState::Failed, stop_reason: None, error: Some(error), usage: None }
     }
 }

@@ -91,6 +91,12 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// True when another password may help: what answers refuses the one that is known, or does not prove to know it, as
+    /// a door does not whose password was exchanged.
+    pub fn is_of_the_password(&self) -> bool {
+        matches!(self, Self::Unauthorized | Self::PortTaken)
+    }
+
     /// True when the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
         match self {

@@ -170,7 +170,7 @@ impl Watchdog {
 }
 
 fn error(reason: TurnErrorReason, message: String) -> TurnError {
-    TurnError { reason, message, retry_at: None }
+    TurnError { reason, message, retry_at: None, cause: None }
 }
 
 fn rate_limited(retry: &DueRetry) -> TurnError {

@@ -33,6 +33,9 @@ pub struct Limits {
     pub watchdog: WatchdogLimits,
     /// How long a queued prompt waits for a sandbox that cannot be reached, or whose opencode does not come up.
     pub unreachable: Duration,
+    /// How long a prompt waits for a sandbox that has no place, image or quota yet: nodes are added meanwhile, and images
+    /// fetched.
+    pub unplaced: Duration,
     /// How long a prompt waits while the gate of its sandbox is closed. A gate opens after an hour unless its holder
     /// prolongs that.
     pub gated: Duration,
@@ -67,6 +70,7 @@ impl Default for Limits {
             queue: 32,
             watchdog: WatchdogLimits::default(),
             unreachable: Duration::from_mins(2),
+            unplaced: Duration::from_mins(15),
             gated: Duration::from_hours(2),
             call: Duration::from_mins(1),
             stop: Duration::from_mins(1),

@@ -43,6 +43,17 @@ impl SandboxAddress {
     }
 }
 
+/// Why a sandbox is not ready, in the words of who makes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unready {
+    /// Its reason, such as `Unschedulable`.
+    pub reason: String,
+    /// For a person.
+    pub message: String,
+    /// Whether its programs run, so that it may be ready soon; else it waits for a place, an image or a person.
+    pub runs: bool,
+}
+
 /// Finds sandboxes. Answers come from memory: callers ask on every request.
 pub trait SandboxDirectory: Send + Sync + 'static {
     /// Changes after answers have changed; nothing when they never do.
@@ -52,6 +63,11 @@ pub trait SandboxDirectory: Send + Sync + 'static {
 
     /// The sandbox's door does not take the password: where it is kept there may be another one by now.
     fn refused(&self, _namespace: &str, _name: &str) {}
+
+    /// Why a sandbox is not ready, where that is known.
+    fn unready(&self, _namespace: &str, _name: &str) -> Option<Unready> {
+        None
+    }
 
     /// All sandboxes, ordered by namespace and name.
     fn list(&self) -> Vec<SandboxAddress>;

@@ -17,7 +17,7 @@ mod server;
 pub mod store;
 
 pub use config::{Limits, ServerConfig};
-pub use directory::{SandboxAddress, SandboxDirectory, StaticDirectory};
+pub use directory::{SandboxAddress, SandboxDirectory, StaticDirectory, Unready};
 pub use http::openapi;
 pub use metrics::Metrics;
 pub use server::{OpenError, RunError, Server};

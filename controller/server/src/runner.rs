@@ -18,7 +18,7 @@ use crate::{
     directory::{SandboxAddress, SandboxDirectory},
     http::error_chain,
     metrics::Metrics,
-    store::{SandboxKey, Store},
+    store::{SandboxKey, SessionWork, Store},
 };
 
 mod aliases;
@@ -30,15 +30,18 @@ mod gone;
 mod lease;
 mod link;
 mod owner;
+mod readiness;
 mod sandbox;
 mod session;
 mod starter;
 #[cfg(test)]
 mod tests;
+mod unplaced;
 
 use defect::{AtWork, Defects};
 use lease::{Lease, Taken};
 use owner::{Owner, OwnerError};
+use readiness::Readiness;
 use starter::Starter;
 
 /// A runner looks for work this often even if nobody woke it.
@@ -95,14 +98,15 @@ struct Runner {
     common: Common,
     key: SandboxKey,
     defects: Defects,
+    readiness: Arc<Readiness>,
 }
 
 /// What a runner does next.
 enum Next {
     /// Look again after this, or when something is wished.
     Wait(Duration),
-    /// Look again when the directory has changed.
-    WaitForAddress,
+    /// Look again when the directory has changed, or after this.
+    WaitForAddress(Duration),
     /// The sandbox is gone, and nothing is left.
     End,
 }
@@ -121,7 +125,7 @@ impl Runner {
             let (wait, changes) = match unless_panicked(self.run_if_needed(&key, &shutdown)).await {
                 Ok(Next::End) => return,
                 Ok(Next::Wait(wait)) => (wait.min(POLL), None),
-                Ok(Next::WaitForAddress) => (POLL, changes.as_mut()),
+                Ok(Next::WaitForAddress(wait)) => (wait.min(POLL), changes.as_mut()),
                 Err(error) => {
                     let wait =
                         if matches!(error, OwnerError::TakenOver) { PAUSE } else { pause_after(failures) };
@@ -148,12 +152,13 @@ impl Runner {
     ) -> Result<Next, OwnerError> {
         let Common { store, directory, limits, owner, .. } = &self.common;
         let gone = directory.is_gone(&key.namespace, &key.name);
-        if store.load_work(key).await?.is_empty() {
+        let work = store.load_work(key).await?;
+        if work.is_empty() {
             return Ok(if gone { Next::End } else { Next::Wait(POLL) });
         }
         let address = if gone { None } else { directory.find(&key.namespace, &key.name) };
         if address.is_none() && !gone {
-            return Ok(Next::WaitForAddress);
+            return self.end_unplaced(&work).await;
         }
         let taken = match Lease::take(store, key, *owner, limits).await? {
             Ok(taken) => taken,
@@ -176,6 +181,24 @@ impl Runner {
         result
     }
 
+    /// Nothing leads to the sandbox: what has waited for that for too long ends.
+    async fn end_unplaced(&self, work: &[SessionWork]) -> Result<Next, OwnerError> {
+        let Common { store, limits, owner, .. } = &self.common;
+        let Some(waited) = self.readiness.look_for_lost(Instant::now()) else { return Ok(Next::Wait(POLL)) };
+        if unplaced::is_any_late(work, &waited, limits) {
+            let taken = match Lease::take(store, &self.key, *owner, limits).await? {
+                Ok(taken) => taken,
+                Err(remaining) => return Ok(Next::Wait(remaining)),
+            };
+            let limits = Arc::new(limits.clone());
+            let end = Box::pin(unplaced::end_late(&**store, &self.key, &taken, &limits, &waited));
+            let ended = unless_panicked(end).await;
+            taken.0.release().await;
+            ended?;
+        }
+        Ok(Next::WaitForAddress(unplaced::pause(limits)))
+    }
+
     /// Owns a sandbox that was taken over, and notes what it is at.
     async fn own(
         &self,
@@ -186,7 +209,8 @@ impl Runner {
     ) -> Result<Next, OwnerError> {
         let Common { store, limits, metrics, .. } = &self.common;
         let owner = Owner::new(Arc::clone(store), address, limits.clone(), metrics.clone(), taken)?;
-        Box::pin(self.run_owner(owner.noting(at_work), address, shutdown)).await
+        let owner = owner.noting(at_work).asking(Arc::clone(&self.readiness));
+        Box::pin(self.run_owner(owner, address, shutdown)).await
     }
 
     /// An owner broke off, after it had worked for so long. What too many in a row broke off at ends.

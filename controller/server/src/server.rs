@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -66,7 +66,10 @@ impl Server {
         };
         let runners = Runners::start(&store, &directory, &limits, &metrics, owner, shutdown.child_token());
         let app = Arc::new(App::new(Arc::clone(&store), directory, limits, shutdown.child_token(), metrics));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&app).follow_directory(shutdown.clone()));
         let served = http::serve(listener, app, config.token, shutdown).await;
+        tasks.shutdown().await;
         runners.stop().await;
         store.close().await;
         Ok(served?)

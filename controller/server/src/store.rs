@@ -271,6 +271,8 @@ pub struct OpenTurn {
     pub message_id: Option<String>,
     /// Somebody wants it to end.
     pub cancel_requested: bool,
+    /// When it was queued.
+    pub queued_at: Timestamp,
     /// When it was sent.
     pub started_at: Option<Timestamp>,
     /// What it asks for beside its text.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use berth_api::{Sandbox, names};
-use berth_server::{SandboxAddress, SandboxDirectory};
+use berth_server::{SandboxAddress, SandboxDirectory, Unready};
 use futures_util::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -29,7 +29,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::place::Place;
+use super::place::{Place, unready};
 
 /// A Secret that could not be read is read again after this, and one whose password was refused not sooner.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -60,6 +60,8 @@ struct Sandboxes {
     standing: BTreeSet<Key>,
     /// Where they are, of those that can be found.
     found: BTreeMap<Key, SandboxAddress>,
+    /// Why they are not ready, of those that are not.
+    unready: BTreeMap<Key, Unready>,
 }
 
 impl ClusterDirectory {
@@ -100,6 +102,17 @@ impl ClusterDirectory {
         });
     }
 
+    /// Nobody waits for this: who asks does so again and again.
+    fn note(&self, key: &Key, unready: Option<Unready>) {
+        self.change(|sandboxes| {
+            match unready {
+                Some(unready) => sandboxes.unready.insert(key.clone(), unready),
+                None => sandboxes.unready.remove(key),
+            };
+            false
+        });
+    }
+
     fn stand(&self, key: &Key, stands: bool) {
         self.change(
             |Sandboxes { standing, .. }| {
@@ -118,6 +131,10 @@ impl SandboxDirectory for ClusterDirectory {
         if self.refusals.try_send((namespace.to_owned(), name.to_owned())).is_err() {
             tracing::debug!(namespace, sandbox = name, "too many refusals at a time: one is left out");
         }
+    }
+
+    fn unready(&self, namespace: &str, name: &str) -> Option<Unready> {
+        self.read(|sandboxes| sandboxes.unready.get(&(namespace.to_owned(), name.to_owned())).cloned())
     }
 
     fn list(&self) -> Vec<SandboxAddress> {
@@ -203,6 +220,7 @@ impl Follower {
         match sandbox {
             Ok(sandbox) => {
                 let (key, stands) = (key(&sandbox.metadata), sandbox.metadata.deletion_timestamp.is_none());
+                self.directory.note(&key, unready(&sandbox));
                 // At no time can one be found that does not stand.
                 if stands {
                     self.directory.stand(&key, true);
@@ -224,8 +242,9 @@ impl Follower {
     fn drop_missing(&mut self) {
         let fresh = self.fresh.take().unwrap_or_default();
         self.places.retain(|key, _| fresh.contains(key));
-        self.directory.change(|Sandboxes { complete, standing, found }| {
+        self.directory.change(|Sandboxes { complete, standing, found, unready }| {
             standing.retain(|key| fresh.contains(key));
+            unready.retain(|key, _| fresh.contains(key));
             found.retain(|key, _| fresh.contains(key));
             *complete = true;
             true
@@ -235,10 +254,12 @@ impl Follower {
     fn forget(&mut self, key: &Key) {
         self.places.remove(key);
         self.directory.place(key, None);
+        self.directory.note(key, None);
         self.directory.stand(key, false);
     }
 
-    /// Takes in where a sandbox is now. Its password stays as long as it is the same sandbox.
+    /// Takes in where a sandbox is now. Its password stays as long as it is the same sandbox, and as long as it was not
+    /// exchanged; the one from before holds for a while longer, so it stays too where the new one cannot be read now.
     async fn see(&mut self, key: Key, place: Option<Place>) {
         let Some(place) = place else {
             if self.places.remove(&key).is_some() {
@@ -252,10 +273,14 @@ impl Follower {
             return;
         }
         let same = |before: &Known| (&before.place.uid, &before.place.secret) == (&place.uid, &place.secret);
-        let kept = before.filter(same).and_then(|before| Some((before.password?, before.read_at)));
-        let (password, read_at) = match kept {
-            Some((password, read_at)) => (Some(password), read_at),
-            None => (self.read_password(&place).await, Instant::now()),
+        let before = before.filter(same);
+        let kept = before.as_ref().filter(|before| before.place.has_password_of(&place));
+        let kept = kept.and_then(|before| Some((before.password.clone()?, before.read_at)));
+        let (password, read_at) = if let Some((password, read_at)) = kept {
+            (Some(password), read_at)
+        } else {
+            let read = self.read_password(&place).await;
+            (read.or_else(|| before.and_then(|before| before.password)), Instant::now())
         };
         self.directory.place(&key, password.clone().map(|password| place.address(password)));
         self.places.insert(key, Known { place, password, read_at });
@@ -334,6 +359,15 @@ mod tests {
         Client::new(service, "default")
     }
 
+    /// A cluster that answers nothing.
+    fn refusing() -> Client {
+        let service = tower::service_fn(|_| async {
+            let body = Body::from(b"{}".to_vec());
+            Ok::<_, std::convert::Infallible>(Response::builder().status(500).body(body).unwrap())
+        });
+        Client::new(service, "default")
+    }
+
     fn sandbox(name: &str, metadata: &Value) -> Sandbox {
         let mut sandbox = json!({ "apiVersion": "berth.dev/v1alpha1", "kind": "Sandbox", "spec": {},
             "metadata": { "name": name, "namespace": "team", "uid": "u" }, "status": { "secretName": "one-door" } });
@@ -378,6 +412,35 @@ mod tests {
         follower.take(Event::InitDone).await;
         assert_eq!(standing(&directory, "odd"), (false, true));
         assert_eq!(standing(&directory, "one"), (true, false), "one that cannot be read stays where it was");
+    }
+
+    #[tokio::test]
+    async fn an_exchanged_password_is_read_before_the_old_one_goes() {
+        let (directory, mut follower) = ClusterDirectory::new(cluster("old"));
+        let exchanged = |at: &str| {
+            let mut sandbox = sandbox("one", &json!({}));
+            sandbox.status.as_mut().unwrap().password_changed_at = serde_json::from_value(json!(at)).unwrap();
+            Event::Apply(DeserializeGuard(Ok(sandbox)))
+        };
+        let password = || directory.find("team", "one").unwrap().door_password.expose_secret().to_owned();
+        follower.take(Event::Apply(there("one"))).await;
+        follower.client = cluster("new");
+        follower.take(Event::Apply(there("one"))).await;
+        assert_eq!(password(), "old", "nobody said that it is another one");
+        follower.take(exchanged("2026-11-30T12:00:00Z")).await;
+        assert_eq!(password(), "new");
+        follower.client = refusing();
+        follower.take(exchanged("2026-11-30T13:00:00Z")).await;
+        assert_eq!(password(), "new", "where it cannot be read, the one from before holds for a while");
+    }
+
+    #[tokio::test]
+    async fn why_a_sandbox_is_not_ready_is_known_until_it_is() {
+        let (directory, mut follower) = ClusterDirectory::new(cluster("p"));
+        follower.take(Event::Apply(there("one"))).await;
+        assert_eq!(directory.unready("team", "one").unwrap().reason, "Creating");
+        follower.take(Event::Delete(there("one"))).await;
+        assert_eq!(directory.unready("team", "one"), None);
     }
 
     #[tokio::test]

@@ -1,8 +1,19 @@
 //! Where a sandbox is, by its manifest's status. Pure.
 
-use berth_api::{Sandbox, layout, names, status::PodReference};
-use berth_server::SandboxAddress;
+use berth_api::{ConditionType, Reason, Sandbox, condition::find, layout, names, status::PodReference};
+use berth_server::{SandboxAddress, Unready};
+use k8s_openapi::jiff::Timestamp;
 use secrecy::SecretString;
+
+/// Reasons of a sandbox whose programs run, or whose standing is not known: it may answer soon.
+const RUNNING: &[Reason] = &[
+    Reason::OpencodeStarting,
+    Reason::OpencodeCrashLoop,
+    Reason::OOMKilled,
+    Reason::PortTaken,
+    Reason::Unauthorized,
+    Reason::ReconcileFailed,
+];
 
 /// Where a sandbox is, and where its password is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +23,8 @@ pub(super) struct Place {
     /// UID of the sandbox: one of the same name that is made later is another one, with another password.
     pub(super) uid: String,
     pub(super) secret: String,
+    /// When the password in it became another one.
+    pub(super) changed_at: Option<Timestamp>,
     pub(super) pod: Option<PodReference>,
 }
 
@@ -25,8 +38,15 @@ impl Place {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
             secret: status.secret_name.clone()?,
+            changed_at: status.password_changed_at.as_ref().map(|time| time.0),
             pod: status.pod.clone(),
         })
+    }
+
+    /// Whether the same password is in the same Secret.
+    pub(super) fn has_password_of(&self, other: &Self) -> bool {
+        let password = |place: &Self| (place.uid.clone(), place.secret.clone(), place.changed_at);
+        password(self) == password(other)
     }
 
     /// As the server has it. Where there is no pod the door cannot prove to be one's, so no password is sent: the name
@@ -48,6 +68,18 @@ impl Place {
             pod_uid: Some(self.pod.as_ref().map(|pod| pod.uid.clone()).unwrap_or_default()),
         }
     }
+}
+
+/// Why a sandbox is not ready, as its status tells.
+pub(super) fn unready(sandbox: &Sandbox) -> Option<Unready> {
+    let ready = sandbox.status.as_ref().and_then(|status| find(&status.conditions, ConditionType::Ready));
+    let Some(ready) = ready else {
+        let (reason, message) = (Reason::Creating.to_string(), "the operator has not seen it yet".to_owned());
+        return Some(Unready { reason, message, runs: false });
+    };
+    let runs = RUNNING.iter().any(|reason| reason.as_str() == ready.reason);
+    let told = || Unready { reason: ready.reason.clone(), message: ready.message.clone(), runs };
+    (ready.status != "True").then(told)
 }
 
 #[cfg(test)]
@@ -84,6 +116,25 @@ mod tests {
         }
         let none = place(&json!({}), json!({ "secretName": "one-door" })).unwrap();
         assert_eq!(none.address(SecretString::from("p")).pod_uid.as_deref(), Some(""));
+    }
+
+    #[test]
+    fn why_one_is_not_ready_is_what_its_status_says() {
+        let told = |status: Value| {
+            let sandbox = json!({ "apiVersion": "berth.dev/v1alpha1", "kind": "Sandbox", "spec": {}, "metadata": {}, "status": status });
+            unready(&serde_json::from_value(sandbox).unwrap()).map(|unready| (unready.reason, unready.runs))
+        };
+        let with = |status: &str, reason: &str| {
+            let at = "2026-11-30T12:00:00Z";
+            told(json!({ "conditions": [
+                { "type": "Ready", "status": status, "reason": reason, "message": "m", "lastTransitionTime": at },
+            ] }))
+        };
+        assert_eq!(with("True", "Available"), None);
+        assert_eq!(with("False", "Unschedulable"), Some(("Unschedulable".to_owned(), false)));
+        assert_eq!(with("False", "OpencodeStarting"), Some(("OpencodeStarting".to_owned(), true)));
+        assert_eq!(with("Unknown", "ReconcileFailed"), Some(("ReconcileFailed".to_owned(), true)));
+        assert_eq!(told(Value::Null), Some(("Creating".to_owned(), false)));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn failed(error: TurnError) -> TurnOutcome {
 
 /// An error without a time for a retry.
 pub(super) fn error(reason: TurnErrorReason, message: impl Into<String>) -> TurnError {
-    TurnError { reason, message: message.into(), retry_at: None }
+    TurnError { reason, message: message.into(), retry_at: None, cause: None }
 }
 
 /// The outcome of a last step that has no error, by its finish reason; `rejected` when one of its calls was.

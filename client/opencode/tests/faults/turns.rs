@@ -113,7 +113,7 @@ fn give_up(fault: TurnFault, translator: &mut SessionTranslator) {
     assert_eq!(observed.started, !not_begun, "{fault:?}");
     assert_eq!((observed.aborting, observed.awaits), (fault == TurnFault::Deaf, Awaits::Model), "{fault:?}");
     let message = "it took too long".to_owned();
-    let error = TurnError { reason: TurnErrorReason::OpencodeError, message, retry_at: None };
+    let error = TurnError { reason: TurnErrorReason::OpencodeError, message, retry_at: None, cause: None };
     assert!(matches!(translator.fail(error)[..], [Translation::Ended(_)]));
     assert_eq!(translator.phase(), TurnPhase::Idle);
 }

@@ -85,6 +85,7 @@ pub(crate) async fn ct_2_a_retry_that_is_due_in_a_day(server: Arc<Server>) {
         reason: TurnErrorReason::RateLimited,
         message,
         retry_at: Some(next),
+        cause: None,
     });
     rig.abort_if_due().await;
     let outcome = rig.finish().await;

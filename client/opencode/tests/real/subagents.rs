@@ -92,8 +92,12 @@ pub(crate) async fn ct_2_a_subagent_whose_retry_is_due_in_a_day(server: Arc<Serv
     assert!(rig.calls().contains_key(retry.tool_call_id.as_deref().unwrap()), "{}", rig.story());
     let due = rig.translator.observe().unwrap().retry.expect("it waits for a retry");
     assert_eq!(Some(due.at_ms), retry.next_at.map(jiff::Timestamp::as_millisecond));
-    let error =
-        TurnError { reason: TurnErrorReason::RateLimited, message: due.message, retry_at: retry.next_at };
+    let error = TurnError {
+        reason: TurnErrorReason::RateLimited,
+        message: due.message,
+        retry_at: retry.next_at,
+        cause: None,
+    };
     rig.translator.request_abort(error);
     rig.abort_if_due().await;
     assert_eq!(in_words(&rig.finish().await), "Failed RateLimited");

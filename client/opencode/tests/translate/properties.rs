@@ -151,7 +151,7 @@ fn take_step(run: &mut SessionReplay, capture: &Capture, position: &mut usize, s
         Step::Exit => run.translator.serve_exited("killed"),
         Step::Fail => {
             let (reason, message) = (TurnErrorReason::NotStarted, "never began".to_owned());
-            run.translator.fail(TurnError { reason, message, retry_at: None })
+            run.translator.fail(TurnError { reason, message, retry_at: None, cause: None })
         }
         Step::Begin => {
             if run.translator.phase() == berth_opencode::TurnPhase::Idle {

@@ -192,8 +192,12 @@ fn an_early_abort_leaves_no_message_and_ends_all_the_same() {
 #[test]
 fn the_callers_reason_for_an_abort_names_the_end() {
     let mut translator = started();
-    let deadline =
-        TurnError { reason: TurnErrorReason::DeadlineExceeded, message: "15 min".to_owned(), retry_at: None };
+    let deadline = TurnError {
+        reason: TurnErrorReason::DeadlineExceeded,
+        message: "15 min".to_owned(),
+        retry_at: None,
+        cause: None,
+    };
     translator.request_abort(deadline);
     assert!(translator.abort_due());
     translator.abort_sent();
@@ -626,7 +630,12 @@ fn long_turns_keep_a_small_state_and_the_whole_usage() {
 fn the_caller_may_give_up() {
     let mut translator = SessionTranslator::new(ROOT);
     translator.begin_turn("msg_u1");
-    let error = TurnError { reason: TurnErrorReason::NotStarted, message: "60 s".to_owned(), retry_at: None };
+    let error = TurnError {
+        reason: TurnErrorReason::NotStarted,
+        message: "60 s".to_owned(),
+        retry_at: None,
+        cause: None,
+    };
     assert_eq!(outcome(&translator.fail(error)).state, TurnState::Failed);
     assert_eq!(translator.phase(), TurnPhase::Idle);
 }

@@ -5,16 +5,21 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use berth_opencode::{ClientConfig, ClientError, OpencodeClient};
 use berth_wire::door::DoorState;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::{App, AppError};
-use crate::{directory::SandboxAddress, http::trace::Trace, store::SandboxKey};
+use crate::{
+    directory::{SandboxAddress, SandboxDirectory},
+    http::trace::Trace,
+    store::SandboxKey,
+};
 
 /// How long a door may take to tell its state.
 const STATE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,6 +56,12 @@ impl Doors {
         Ok(in_trace(client))
     }
 
+    /// Drops the clients of sandboxes that are gone, and their connections.
+    fn drop_gone(&self, directory: &dyn SandboxDirectory) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|SandboxKey { namespace, name }, _| !directory.is_gone(namespace, name));
+    }
+
     /// What the door says of its opencode.
     async fn state(&self, address: &SandboxAddress) -> Result<DoorState, AppError> {
         let state = timeout(STATE_TIMEOUT, self.client(address)?.door_state()).await;
@@ -59,7 +70,15 @@ impl Doors {
 }
 
 impl App {
-    /// Reads at a sandbox's door. Where that does not take the password, the directory is told, and what it finds soon is
+    /// Holds clients of sandboxes only as long as these are there, until `shutdown`.
+    pub(crate) async fn follow_directory(self: Arc<Self>, shutdown: CancellationToken) {
+        let Some(mut changes) = self.directory.changes() else { return };
+        while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
+            self.doors.drop_gone(&*self.directory);
+        }
+    }
+
+    /// Reads at a sandbox's door. Where that does not take the password, or does not know it, the directory is told, and what it finds soon is
     /// used once.
     pub(crate) async fn read_at_door<T, F>(
         &self,
@@ -72,7 +91,7 @@ impl App {
     {
         let address = self.find_sandbox(namespace, name)?;
         let first = read(self.doors.client(&address)?).await;
-        if !matches!(first, Err(ClientError::Unauthorized)) {
+        if !first.as_ref().is_err_and(ClientError::is_of_the_password) {
             return Ok(first);
         }
         match self.renewed(&address).await {
@@ -101,7 +120,7 @@ impl App {
     /// What the sandbox's door says of its opencode; nothing when it does not answer.
     pub(super) async fn door_state(&self, address: &SandboxAddress) -> Option<DoorState> {
         match self.doors.state(address).await {
-            Err(AppError::Sandbox(ClientError::Unauthorized)) => {
+            Err(AppError::Sandbox(error)) if error.is_of_the_password() => {
                 self.directory.refused(&address.namespace, &address.name);
                 None
             }
@@ -131,6 +150,7 @@ mod tests {
     use secrecy::SecretString;
 
     use super::*;
+    use crate::directory::StaticDirectory;
 
     fn address(url: &str, password: &str) -> SandboxAddress {
         SandboxAddress {
@@ -142,6 +162,17 @@ mod tests {
             door_password: SecretString::from(password),
             pod_uid: None,
         }
+    }
+
+    #[test]
+    fn a_sandbox_that_is_gone_has_no_client() {
+        let doors = Doors::default();
+        let stays = address("http://127.0.0.1:1", "a");
+        doors.client(&stays).unwrap();
+        doors.client(&SandboxAddress { name: "gone".to_owned(), ..stays.clone() }).unwrap();
+        doors.drop_gone(&StaticDirectory(vec![stays]));
+        let left: Vec<String> = doors.clients.lock().unwrap().keys().map(|key| key.name.clone()).collect();
+        assert_eq!(left, ["default"]);
     }
 
     #[test]

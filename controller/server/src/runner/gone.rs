@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     lease::Lease,
     owner::OwnerError,
-    session::{Moment, Output, Session},
+    session::{Moment, Session, commit_of},
 };
 use crate::{
     config::Limits,
@@ -66,19 +66,6 @@ pub(super) async fn end_all(
 /// What is written of one session, and whether it is to be removed then.
 fn end(work: SessionWork, limits: &Arc<Limits>) -> (SessionCommit, bool) {
     let at = Moment { now: Instant::now(), clock: Timestamp::now(), open: false };
-    let session_id = work.id;
     let mut session = Session::new(work, limits, ids::message_id, at.now);
-    let outputs = session.end_with_sandbox(&at);
-    let mut commit =
-        SessionCommit { session_id, translator: session.state_to_save(), events: vec![], changes: vec![] };
-    let mut remove = false;
-    for output in outputs {
-        match output {
-            Output::Log(event) => commit.events.push(event),
-            Output::Change(change) => commit.changes.push(change),
-            Output::Remove => remove = true,
-            Output::Call(..) | Output::Begin(_) | Output::Reread => {}
-        }
-    }
-    (commit, remove)
+    commit_of(&mut session, |session| session.end_with_sandbox(&at))
 }

@@ -35,7 +35,7 @@ pub(super) struct Link {
     pub(super) client: OpencodeClient,
     /// Where events go.
     pub(super) events: mpsc::Sender<LinkEvent>,
-    /// Told when the door does not take the password.
+    /// Told when the door does not take the password, or does not prove that it knows it.
     pub(super) refused: Arc<Notify>,
 }
 
@@ -69,7 +69,7 @@ impl Link {
                     continue;
                 }
                 SubscriptionItem::Lost(error) => {
-                    if matches!(error, Some(ClientError::Unauthorized)) {
+                    if error.as_ref().is_some_and(ClientError::is_of_the_password) {
                         self.refused.notify_one();
                     }
                     let error = error.map(|error| error_chain(&error));
@@ -93,7 +93,7 @@ impl Link {
                 Ok(()) => return true,
                 Err(ClientError::StaleFence) => return false,
                 Err(error) => {
-                    if matches!(error, ClientError::Unauthorized) {
+                    if error.is_of_the_password() {
                         self.refused.notify_one();
                     }
                     let (transient, error) = (error.is_transient(), error_chain(&error));

@@ -22,6 +22,7 @@ use super::{
     defect::AtWork,
     lease::{Lease, Taken},
     link::{self, Link, LinkEvent},
+    readiness::Readiness,
     sandbox::Sandbox,
     session::{Input, Moment, Session},
 };
@@ -89,6 +90,8 @@ pub(super) struct Owner {
     refused: Arc<Notify>,
     /// Told of each session that something is handed to.
     at_work: Arc<AtWork>,
+    /// Knows why the sandbox is not ready.
+    readiness: Option<Arc<Readiness>>,
     key: SandboxKey,
     /// Other names of its working directory.
     aliases: Arc<[String]>,
@@ -132,6 +135,7 @@ impl Owner {
             client,
             refused: Arc::default(),
             at_work: Arc::default(),
+            readiness: None,
             key,
             aliases: address.aliases.clone().into(),
             lease,
@@ -156,6 +160,12 @@ impl Owner {
     /// The same owner, which notes there what it is at, for those who find that it broke off.
     pub(super) fn noting(mut self, at_work: Arc<AtWork>) -> Self {
         self.at_work = at_work;
+        self
+    }
+
+    /// The same owner, which asks there why prompts wait.
+    pub(super) fn asking(mut self, readiness: Arc<Readiness>) -> Self {
+        self.readiness = Some(readiness);
         self
     }
 
@@ -256,6 +266,8 @@ impl Owner {
             // An answer that came in time counts, also where nobody has read it yet.
             self.read_rows().await?;
         }
+        let unready = self.readiness.as_ref().and_then(|readiness| readiness.look(Instant::now()));
+        self.sessions.values_mut().for_each(|session| session.note_unready(unready.clone()));
         self.feed_all(|| Input::Tick).await?;
         if self.sandbox.is_connected() {
             self.read_again().await?;

@@ -24,7 +24,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::calls::{CallResult, Request};
+use super::{
+    calls::{CallResult, Request},
+    readiness::Waited,
+};
 use crate::{
     config::Limits,
     store::{Change, NewEvent, OpenTurn, SessionWork},
@@ -42,6 +45,7 @@ mod unasked;
 mod wishes;
 
 use asking::Asking;
+pub(super) use gone::commit_of;
 use running::Running;
 pub(super) use running::content_of;
 
@@ -187,6 +191,8 @@ pub(super) struct Session {
     not_before: Option<Instant>,
     /// Why the oldest queued turn waits.
     blocked: Option<Blocked>,
+    /// Why the sandbox is not ready.
+    unready: Option<Waited>,
     /// State must be read again: events may have been missed.
     reconcile: bool,
     /// When state was last read, or could not be.
@@ -222,6 +228,7 @@ impl Session {
             standing: Standing::Unverified,
             not_before: None,
             blocked: None,
+            unready: None,
             reconciled_at: None,
             read_failures: 0,
             delete_failures: 0,
@@ -257,6 +264,11 @@ impl Session {
         }
         self.settle(at, &mut out);
         out
+    }
+
+    /// Notes why the sandbox is not ready, if it is not.
+    pub(super) fn note_unready(&mut self, unready: Option<Waited>) {
+        self.unready = unready;
     }
 
     /// Directory inside the sandbox.
@@ -402,7 +414,7 @@ fn resume_translator(work: &SessionWork) -> Option<SessionTranslator> {
 }
 
 fn error(reason: TurnErrorReason, message: impl Into<String>) -> TurnError {
-    TurnError { reason, message: message.into(), retry_at: None }
+    TurnError { reason, message: message.into(), retry_at: None, cause: None }
 }
 
 /// Twice as long after each failure, from a second to `longest`.

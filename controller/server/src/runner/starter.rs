@@ -1,4 +1,4 @@
-//! Starts a runner for each sandbox that is there, and for each that is gone and has something left to end. IO.
+//! Starts a runner for each sandbox that is there, and for each that is not found and has something left to end. IO.
 //!
 //! A runner ends by itself, once its sandbox is gone and nothing is left: see [`super::Runner`]. Where the directory never
 //! changes, the sandboxes that it has at the start are all.
@@ -12,10 +12,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Common, POLL, Runner, defect::Defects};
+use super::{Common, POLL, Runner, defect::Defects, readiness::Readiness};
 use crate::{directory::SandboxAddress, http::error_chain, store::SandboxKey};
 
-/// Least time between two looks for what is left of sandboxes that are gone.
+/// Least time between two looks for what is left of sandboxes that are not found.
 const APART: Duration = Duration::from_secs(1);
 
 /// The runners that are there.
@@ -23,7 +23,7 @@ pub(super) struct Starter {
     common: Common,
     tasks: JoinSet<()>,
     running: HashMap<SandboxKey, AbortHandle>,
-    /// When it is looked next for what is left of sandboxes that are gone.
+    /// When it is looked next for what is left of sandboxes that are not found.
     due: Instant,
     /// When it was looked last.
     looked_at: Option<Instant>,
@@ -72,17 +72,13 @@ impl Starter {
         }
     }
 
-    /// Starts a runner for each sandbox that is gone and has something left to end: it was deleted while this server did
-    /// not run, or something was wished of it just as it went.
+    /// Starts a runner for each sandbox that has something left to do or to end, and that the directory does not find: it
+    /// was deleted while this server did not run, or something was wished of it just as it went, or it lost its place.
     async fn look(&mut self, shutdown: &CancellationToken) {
         let now = Instant::now();
         (self.looked_at, self.due) = (Some(now), now + POLL);
         match self.common.store.sandboxes_with_work().await {
-            Ok(sandboxes) => {
-                let directory = Arc::clone(&self.common.directory);
-                let gone = |key: &SandboxKey| directory.is_gone(&key.namespace, &key.name);
-                sandboxes.into_iter().filter(gone).for_each(|key| self.start(key, shutdown));
-            }
+            Ok(sandboxes) => sandboxes.into_iter().for_each(|key| self.start(key, shutdown)),
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "sandboxes with work cannot be read");
             }
@@ -92,7 +88,9 @@ impl Starter {
     fn start(&mut self, key: SandboxKey, shutdown: &CancellationToken) {
         let (common, tasks) = (&self.common, &mut self.tasks);
         self.running.entry(key).or_insert_with_key(|key| {
-            let runner = Runner { common: common.clone(), key: key.clone(), defects: Defects::default() };
+            let readiness = Arc::new(Readiness::new(Arc::clone(&common.directory), key.clone()));
+            let (common, key) = (common.clone(), key.clone());
+            let runner = Runner { common, key, defects: Defects::default(), readiness };
             tasks.spawn(runner.run(shutdown.clone()))
         });
     }

@@ -6,7 +6,7 @@ use berth_opencode::TurnPhase;
 use berth_wire::turn::{TurnError, TurnErrorReason, TurnOutcome};
 use tokio::time::Instant;
 
-use super::{Moment, Obstacle, Output, Session, Stage, error};
+use super::{Moment, Obstacle, Output, Session, Stage, error, gone::UNSENT};
 use crate::store::Change;
 
 /// Pause between two looks at a turn whose end is in doubt.
@@ -78,24 +78,31 @@ impl Session {
         }
     }
 
-    /// A prompt that cannot be sent fails after a while: soon where the sandbox is away, after as long as a turn may take
-    /// where somebody else's turn runs in the session, and late where the gate is closed.
+    /// A prompt that cannot be sent fails after a while: soon where the sandbox is away, later where it has no place yet,
+    /// after as long as a turn may take where somebody else's turn runs in the session, and late where the gate is closed.
     fn check_blocked(&mut self, at: &Moment, out: &mut Vec<Output>) {
-        let queued = self.work.queued.as_ref().map(|turn| turn.id);
-        let Some(blocked) = self.blocked.as_ref().filter(|blocked| Some(blocked.turn) == queued) else {
+        let (Some(turn), Some(blocked)) = (&self.work.queued, &self.blocked) else { return };
+        if blocked.turn != turn.id || !matches!(self.stage, Stage::Rest) {
             return;
-        };
+        }
         let why = blocked.why.clone().unwrap_or_else(|| Obstacle {
             reason: TurnErrorReason::SandboxUnavailable,
             message: "the sandbox could not be reached".to_owned(),
         });
-        let limit = match why.reason {
-            TurnErrorReason::SessionBusy => self.limits.watchdog.turn.max(self.limits.unreachable),
-            _ => self.limits.unreachable,
+        let busy = why.reason == TurnErrorReason::SessionBusy;
+        let unready = self.unready.as_ref().filter(|_| !busy);
+        let limit = if busy { self.limits.watchdog.turn } else { self.limits.unreachable };
+        let blocked_for = at.now.saturating_duration_since(blocked.since);
+        let (waited, limit) = match unready.and_then(|unready| unready.of(turn, at)) {
+            Some(waited) => (waited, self.limits.unplaced),
+            None => (blocked_for, limit.max(self.limits.unreachable)),
         };
-        let waited = at.now.saturating_duration_since(blocked.since);
-        if !matches!(self.stage, Stage::Rest) || waited < limit {
+        if waited < limit {
             return;
+        }
+        if let Some(unready) = unready {
+            let outcome = TurnOutcome::failed_with(unready.error(waited.as_secs(), UNSENT));
+            return self.end_blocked(outcome, out);
         }
         let advice = match why.reason {
             TurnErrorReason::SessionBusy => "wait for its end or abort it",

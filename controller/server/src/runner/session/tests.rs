@@ -38,6 +38,29 @@ fn check(lines: Vec<Line>) {
 }
 
 #[test]
+fn a_queued_turn_waits_longer_for_a_sandbox_without_a_place() {
+    let queued = |work: &mut SessionWork| work.queued = Some(turn(FIRST));
+    let unready = |runs| Bench::rest().open(false).rows(queued).unready(runs);
+    let ends: &[_] = &["Failed SandboxNotReady", "reread"];
+    let minutes = Duration::from_mins;
+    let new = |work: &mut SessionWork| {
+        let turn = OpenTurn { queued_at: Timestamp::UNIX_EPOCH + minutes(10), ..turn(FIRST) };
+        work.queued = Some(turn);
+    };
+    check(vec![
+        ("its programs run, and it is not ready", unready(true).tick_after(minutes(2)), ends, "rest"),
+        ("it has no place", unready(false).tick_after(minutes(14)), &[], "rest"),
+        ("it gets none", unready(false).tick_after(minutes(15)), ends, "rest"),
+        (
+            "it has none for long, and the turn is new",
+            unready(false).wait(minutes(20)).rows(new).step(Input::Tick),
+            &[],
+            "rest",
+        ),
+    ]);
+}
+
+#[test]
 fn a_queued_turn_is_started_when_nothing_stands_in_the_way() {
     let queued = |work: &mut SessionWork| work.queued = Some(turn(FIRST));
     let closed = || Bench::rest().open(false).rows(queued);

@@ -1,15 +1,23 @@
 //! Sandboxes that come, move and go while the server runs, and a password that their door does not take any more.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use berth_wire::{
     problem::ProblemType,
     turn::{TurnErrorReason, TurnState},
 };
-use tokio::sync::watch;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::watch,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -19,12 +27,13 @@ use super::{
 };
 use crate::{
     app::App,
-    directory::{SandboxAddress, SandboxDirectory},
+    config::Limits,
+    directory::{SandboxAddress, SandboxDirectory, Unready},
     metrics::Metrics,
 };
 
 /// How long a look waits for word before the next one.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A directory that changes.
 #[derive(Debug)]
@@ -36,6 +45,7 @@ struct Moving {
     refusals: watch::Sender<usize>,
     /// How often it was asked whether one is gone.
     asked: watch::Sender<usize>,
+    unready: Mutex<Option<Unready>>,
 }
 
 impl Moving {
@@ -46,6 +56,7 @@ impl Moving {
             changed: watch::channel(()).0,
             refusals: watch::channel(0).0,
             asked: watch::channel(0).0,
+            unready: Mutex::default(),
         })
     }
 
@@ -62,6 +73,10 @@ impl SandboxDirectory for Moving {
 
     fn refused(&self, _namespace: &str, _name: &str) {
         self.refusals.send_modify(|count| *count += 1);
+    }
+
+    fn unready(&self, _namespace: &str, _name: &str) -> Option<Unready> {
+        self.unready.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn list(&self) -> Vec<SandboxAddress> {
@@ -107,6 +122,75 @@ async fn a_password_that_is_refused_is_told_and_the_next_one_is_used() {
     directory.set(vec![SandboxAddress { door_password: "another".into(), ..rig.address.clone() }]);
     rig.begun(1).await;
     rig.stop().await;
+}
+
+/// Something that answers everything, and proves nothing.
+async fn impostor() -> (String, JoinSet<()>) {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let mut request = [0; 4096];
+        while let Ok((mut caller, _)) = listener.accept().await {
+            if caller.read(&mut request).await.is_ok() {
+                let _ = caller.write_all(ANSWER).await;
+            }
+        }
+    });
+    (url, task)
+}
+
+/// What listens there is no door that proves itself, as after an exchange of its password of which nobody has told.
+#[tokio::test]
+async fn a_door_that_does_not_know_the_password_is_told_and_the_next_one_is_used() {
+    let mut rig = Rig::new(limits()).await;
+    let directory = Moving::new();
+    let mut refusals = directory.refusals.subscribe();
+    let (door_url, _task) = impostor().await;
+    let pod_uid = Some("pod-1".to_owned());
+    directory.set(vec![SandboxAddress { door_url, pod_uid, ..rig.address.clone() }]);
+    rig.start_with(&(Arc::clone(&directory) as Arc<dyn SandboxDirectory>));
+    let session = rig.session().await;
+    rig.post(session, "go").await;
+    within("the refusal", refusals.wait_for(|count| *count > 0)).await.unwrap();
+    directory.set(vec![rig.address.clone()]);
+    rig.begun(1).await;
+    rig.stop().await;
+}
+
+fn unschedulable() -> Unready {
+    Unready { reason: "Unschedulable".to_owned(), message: "0/1 nodes are available".to_owned(), runs: false }
+}
+
+#[tokio::test]
+async fn what_waits_for_too_long_for_a_sandbox_without_a_place_ends_with_its_reason() {
+    let short = Limits { unplaced: Duration::from_secs(1), ..limits() };
+    for found in [false, true] {
+        let mut rig = Rig::new(short.clone()).await;
+        let (session, directory) = (rig.session().await, Moving::new());
+        directory.complete.store(false, Ordering::Relaxed);
+        *directory.unready.lock().unwrap() = Some(unschedulable());
+        if found {
+            // There is a name, and nothing behind it.
+            let nowhere = "http://127.0.0.1:9".to_owned();
+            directory.set(vec![SandboxAddress { door_url: nowhere, ..rig.address.clone() }]);
+        }
+        let (first, second) = (rig.post(session, "go").await, rig.post(session, "go").await);
+        rig.start_with(&(Arc::clone(&directory) as Arc<dyn SandboxDirectory>));
+        for turn in [first, second] {
+            let error = rig.end_of(session, turn).await.error.unwrap();
+            assert_eq!(error.reason, TurnErrorReason::SandboxNotReady, "{error:?}");
+            assert_eq!(error.cause.as_deref(), Some("Unschedulable"));
+            assert!(error.message.contains("0/1 nodes are available"), "{error:?}");
+        }
+        // It is given a place: what comes then runs.
+        *directory.unready.lock().unwrap() = None;
+        directory.set(vec![rig.address.clone()]);
+        rig.post(session, "go").await;
+        rig.begun(1).await;
+        rig.stop().await;
+    }
 }
 
 async fn reason_of(rig: &Rig, session: Uuid, turn: Uuid) -> TurnErrorReason {

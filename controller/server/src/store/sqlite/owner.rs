@@ -229,6 +229,7 @@ fn open_turn(row: TurnRow) -> Result<OpenTurn, StoreError> {
         prompt: serde_json::from_str(&row.prompt)?,
         message_id: row.message_id,
         cancel_requested: row.cancel_requested,
+        queued_at: timestamp(row.created_at),
         started_at: row.started_at.map(timestamp),
     })
 }

@@ -65,7 +65,7 @@ pub(super) struct TurnRow {
     stop_reason: Option<String>,
     error: Option<String>,
     usage: Option<String>,
-    created_at: i64,
+    pub(super) created_at: i64,
     pub(super) started_at: Option<i64>,
     ended_at: Option<i64>,
     model: Option<String>,
@@ -125,8 +125,12 @@ pub(super) fn listed_turn(row: &SqliteRow) -> Result<HistoryRow, StoreError> {
 fn unreadable_turn(row: &SqliteRow) -> Result<HistoryRow, StoreError> {
     let time = |name| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(name)?.map(timestamp));
     let message = "this version of the server does not understand what is stored of this turn; its events may tell more";
-    let error =
-        TurnError { reason: TurnErrorReason::StateUnreadable, message: message.to_owned(), retry_at: None };
+    let error = TurnError {
+        reason: TurnErrorReason::StateUnreadable,
+        message: message.to_owned(),
+        retry_at: None,
+        cause: None,
+    };
     Ok(HistoryRow {
         message_id: None,
         removed: Removed::Nothing,

@@ -17,7 +17,11 @@ use uuid::Uuid;
 use super::super::{Input, Moment, Output, Session, Stage};
 use crate::{
     config::Limits,
-    runner::calls::{CallResult, Look, PrepareError, Request},
+    directory::Unready,
+    runner::{
+        calls::{CallResult, Look, PrepareError, Request},
+        readiness::Waited,
+    },
     store::{Change, OpenTurn, SessionWork, TurnOptions},
 };
 
@@ -39,6 +43,7 @@ pub(super) fn turn(id: Uuid) -> OpenTurn {
         prompt: vec![PromptPart::text("go")],
         message_id: None,
         cancel_requested: false,
+        queued_at: Timestamp::UNIX_EPOCH,
         started_at: None,
         options: TurnOptions::default(),
         active: Duration::ZERO,
@@ -207,6 +212,15 @@ impl Bench {
 
     pub(super) fn tick_after(self, time: Duration) -> Self {
         self.wait(time).step(Input::Tick)
+    }
+
+    /// The sandbox is not ready; its programs run, or it has no place from now on.
+    pub(super) fn unready(mut self, runs: bool) -> Self {
+        let (reason, message) = ("Unschedulable".to_owned(), "no node".to_owned());
+        let why = Arc::new(Unready { reason, message, runs });
+        let unplaced_since = (!runs).then_some(self.at.now);
+        self.session.note_unready(Some(Waited { why, unplaced_since }));
+        self
     }
 
     pub(super) fn open(mut self, open: bool) -> Self {
