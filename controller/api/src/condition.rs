@@ -43,6 +43,8 @@ names! {
         WorkspaceIntact,
         /// The pod is what the manifest and the platform would make now.
         UpToDate,
+        /// The operator's last pass did all that the manifest asks for.
+        Reconciled,
     }
 }
 
@@ -99,6 +101,10 @@ names! {
         WorkspaceLost,
         /// The pod runs what an earlier manifest or platform said.
         SpecChanged,
+        /// The last pass came to its end.
+        Reconciled,
+        /// Passes over the sandbox fail: what the other conditions say may be old.
+        ReconcileFailed,
         /// The sandbox is being deleted.
         Deleting,
     }

@@ -36,6 +36,28 @@ pub const DOOR_PASSWORD: &str = "password";
 /// Key of opencode's internal password in a sandbox's Secret.
 pub const OPENCODE_PASSWORD: &str = "opencode-password";
 
+/// Key of the other password that the door takes, while they are exchanged.
+pub const DOOR_PASSWORD_PREVIOUS: &str = "password-previous";
+
+/// Annotation of a `Sandbox`: at each other value the door's password is exchanged.
+pub const ROTATE_PASSWORD: &str = "berth.dev/rotate-password";
+
+/// Annotation of a sandbox's Secret with how far the exchange of its password is.
+pub const PASSWORD_STAGE: &str = "berth.dev/password-stage";
+
+/// Annotation of a sandbox's Secret with when that began.
+pub const PASSWORD_STAGE_SINCE: &str = "berth.dev/password-stage-since";
+
+/// Annotation of a sandbox's Secret with when its password became another one.
+pub const PASSWORD_CHANGED_AT: &str = "berth.dev/password-changed-at";
+
+/// Annotation of a sandbox's Secret while something else is, or was, at the door's port for which the password was
+/// exchanged already.
+pub const PASSWORD_INCIDENT: &str = "berth.dev/password-incident";
+
+/// Annotation of a sandbox's Secret with the value of [`ROTATE_PASSWORD`] that was answered last.
+pub const PASSWORD_REQUEST: &str = "berth.dev/password-request";
+
 /// Name of a sandbox's pod.
 pub fn pod(sandbox: &str) -> String {
     format!("{sandbox}-sandbox")

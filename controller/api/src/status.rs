@@ -42,6 +42,9 @@ pub struct SandboxStatus {
     /// Secret with the password of the sandbox's door, in the sandbox's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
+    /// When that password became another one, if it ever did: who has read it before reads it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_changed_at: Option<Time>,
 }
 
 /// A pod, by everything that tells it from another one of its name.

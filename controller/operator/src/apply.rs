@@ -15,16 +15,15 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use rand::Rng;
-use secrecy::SecretString;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{
-    build::{Passwords, Resources, build_secret, hexadecimal},
+    build::{Passwords, Resources, build_secret},
     decide::{PodStep, is_owned, next_step},
     error::{ReconcileError, cannot},
     judge::Blocked,
+    passwords::new_password,
     prepare::Prepared,
     refusal,
 };
@@ -53,6 +52,8 @@ pub(crate) struct Applied {
     pub(crate) pod: Option<Pod>,
     /// The claim that is there now.
     pub(crate) claim: Option<PersistentVolumeClaim>,
+    /// The Secret, if it is the sandbox's.
+    pub(crate) secret: Option<Secret>,
     /// What stands in the way.
     pub(crate) blocked: Option<Blocked>,
     /// When to look again, where no watch will tell.
@@ -104,7 +105,7 @@ async fn write(
     patch(client, namespace, "close the namespace's pods", &default_deny).await?;
     patch(client, namespace, "apply the network rules", &rule_set).await?;
     patch(client, namespace, "apply the service", &service).await?;
-    ensure_secret(client, prepared).await?;
+    applied.secret = Some(ensure_secret(client, prepared).await?);
     if let Some(claim) = claim {
         applied.claim = Some(ensure_claim(client, prepared, &claim).await?);
     }
@@ -151,19 +152,19 @@ fn taken(kind: &str, name: &str, going: bool, prepared: &Prepared) -> Halt {
     Halt::Blocked(Blocked { reason: Reason::NameConflict, message }, REFUSED)
 }
 
-/// Passwords are made once, and never written over.
-async fn ensure_secret(client: &Client, prepared: &Prepared) -> Result<(), Halt> {
+/// Made once, and never written over.
+async fn ensure_secret(client: &Client, prepared: &Prepared) -> Result<Secret, Halt> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &prepared.namespace);
     let name = names::secret(&prepared.name);
     let there = api.get_opt(&name).await.map_err(cannot("read the secret"))?;
     if let Some(there) = there {
         let going = there.metadata.deletion_timestamp.is_some() || is_an_earlier_ones(&there, prepared);
         let ours = is_owned(&there, &prepared.owner.uid) && there.metadata.deletion_timestamp.is_none();
-        return if ours { Ok(()) } else { Err(taken("secret", &name, going, prepared)) };
+        return if ours { Ok(there) } else { Err(taken("secret", &name, going, prepared)) };
     }
-    let secret = build_secret(prepared, &new_passwords());
-    api.create(&PostParams::default(), &secret).await.map_err(halt("make the secret"))?;
-    Ok(())
+    let passwords = Passwords { door: new_password(), opencode: new_password() };
+    let secret = build_secret(prepared, &passwords);
+    api.create(&PostParams::default(), &secret).await.map_err(halt("make the secret"))
 }
 
 /// Owned by a sandbox of this name that is no more: Kubernetes' own collector removes it.
@@ -172,16 +173,6 @@ fn is_an_earlier_ones(object: &impl Resource, prepared: &Prepared) -> bool {
     object.owner_references().iter().any(|reference| {
         reference.kind == owner.kind && reference.name == owner.name && reference.uid != owner.uid
     })
-}
-
-/// Two times 256 bits.
-fn new_passwords() -> Passwords {
-    let random = || {
-        let mut bytes = [0_u8; 32];
-        rand::rng().fill_bytes(&mut bytes);
-        SecretString::from(hexadecimal(&bytes))
-    };
-    Passwords { door: random(), opencode: random() }
 }
 
 async fn ensure_claim(

@@ -254,6 +254,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake;
 
     #[tokio::test]
     async fn a_lease_is_anothers_until_nothing_was_seen_of_it_for_its_length() {
@@ -285,6 +286,43 @@ mod tests {
             (Observed { lease: Lease::default(), since }, at(0), Step::Take),
         ] {
             assert_eq!(seen.step("me", now), expected, "{seen:?}");
+        }
+    }
+
+    fn lease_of(holder: &str, version: &str) -> serde_json::Value {
+        serde_json::json!({
+            "metadata": { "name": "berth-operator", "resourceVersion": version },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 1 },
+        })
+    }
+
+    #[tokio::test]
+    async fn who_waits_writes_nothing_and_who_was_quicker_has_it() {
+        for (holder, expected) in [("other", 0), ("", 1)] {
+            let (context, calls) = fake::context(move |call| match call.method.as_str() {
+                "GET" => (200, lease_of(holder, "1")),
+                _ => fake::refused(409, "it was changed"),
+            });
+            let candidate = Candidate::new("berth-system", "berth-operator", Some("me".to_owned()));
+            let won = candidate.try_to_win(&candidate.api(&context.client), &mut None).await.unwrap();
+            assert!(won.is_none(), "{holder:?}");
+            let written = calls.of("PUT", "/berth-operator");
+            assert_eq!(written.len(), expected, "{holder:?}");
+            assert!(written.iter().all(|call| call.body["metadata"]["resourceVersion"] == "1"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_somebody_else_has_written_is_lost_and_a_renewal_that_was_given_up_is_not() {
+        for (holder, expected) in [("other", false), ("me", true)] {
+            let (context, _) = fake::context(move |call| match call.method.as_str() {
+                "GET" => (200, lease_of(holder, "2")),
+                _ => fake::refused(409, "it was changed"),
+            });
+            let candidate = Candidate::new("berth-system", "berth-operator", Some("me".to_owned()));
+            let (api, lease) = (candidate.api(&context.client), serde_json::from_value(lease_of("me", "1")));
+            let mut held = Held { candidate, api, lease: lease.unwrap(), renewed_at: Instant::now() };
+            assert_eq!(held.renew().await.unwrap(), expected, "{holder}");
         }
     }
 

@@ -8,7 +8,10 @@ use berth_api::{
     names,
     status::PodReference,
 };
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Pod},
+    jiff::Timestamp,
+};
 
 pub use pod::{Trouble, trouble};
 pub(crate) use pod::{is_sidecar_ready, is_waiting, running_since};
@@ -39,6 +42,8 @@ pub struct Seen<'a> {
     pub ephemeral: bool,
     /// The sandbox is being deleted.
     pub deleting: bool,
+    /// When the door's password became another one, if it did.
+    pub password_changed_at: Option<Timestamp>,
     /// The status as it was before.
     pub before: Option<&'a SandboxStatus>,
 }
@@ -46,23 +51,41 @@ pub struct Seen<'a> {
 /// All conditions, `Ready` first. Of a sandbox that is being deleted nothing is made any more: what is known of the
 /// manifest stays as it was.
 pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
-    let of_manifest = |kind, find: fn(&Seen<'_>) -> Finding| match kept(seen, kind) {
-        Some(before) if seen.deleting => before,
-        _ => find(seen),
-    };
+    let of_manifest =
+        |kind, find: fn(&Seen<'_>) -> Finding| match seen.before.and_then(|before| kept(before, kind)) {
+            Some(before) if seen.deleting => before,
+            _ => find(seen),
+        };
     let accepted = of_manifest(ConditionType::Accepted, accepted);
     let parts = [accepted, scheduled(seen), pod_ready(seen), opencode_ready(seen)];
     let ready = ready(seen, &parts);
     let more = [
         of_manifest(ConditionType::WorkspaceIntact, workspace_intact),
         of_manifest(ConditionType::UpToDate, up_to_date),
+        Finding::yes(
+            ConditionType::Reconciled,
+            Reason::Reconciled,
+            "The operator's last pass came to its end",
+        ),
     ];
     std::iter::once(ready).chain(parts).chain(more).collect()
 }
 
+/// All conditions after a pass that failed, with `message`: what was found before may be old, so nobody is told any more
+/// that the sandbox is ready, nor that it is not.
+pub fn judge_failure(before: Option<&SandboxStatus>, message: &str) -> Vec<Finding> {
+    let reason = Reason::ReconcileFailed;
+    let find = |kind: &ConditionType| match kind {
+        ConditionType::Ready => Some(Finding::unknown(*kind, reason, message)),
+        ConditionType::Reconciled => Some(Finding::no(*kind, reason, message)),
+        kind => kept(before?, *kind),
+    };
+    ConditionType::ALL.iter().filter_map(find).collect()
+}
+
 /// What was found before.
-fn kept(seen: &Seen<'_>, kind: ConditionType) -> Option<Finding> {
-    let before = find(&seen.before?.conditions, kind)?;
+fn kept(before: &SandboxStatus, kind: ConditionType) -> Option<Finding> {
+    let before = find(&before.conditions, kind)?;
     let reason = *Reason::ALL.iter().find(|reason| reason.as_str() == before.reason)?;
     let holds = match before.status.as_str() {
         "True" => Some(true),

@@ -6,6 +6,7 @@
 //! - [`build`]: the objects, as they should be. Pure.
 //! - [`decide`]: what is to be done about the pod that is there. Pure.
 //! - [`judge`]: conditions out of what was seen. Pure.
+//! - `rotation`: how the password of a door is exchanged. Pure; `passwords` does it.
 //! - [`rules`]: what the operator may do in the cluster. Pure.
 //! - [`metrics`]: what is counted; [`pulse`]: what probes are told.
 //! - [`run`](run()): the reconciler over all sandboxes. IO, with `reconcile`, `apply`, `ending` and `door` below it, and
@@ -20,14 +21,18 @@ mod door;
 pub mod election;
 mod ending;
 mod error;
+#[cfg(test)]
+mod fake;
 pub mod judge;
 pub mod metrics;
 mod namespaces;
+mod passwords;
 pub mod platform;
 pub mod prepare;
 pub mod pulse;
 mod reconcile;
 mod refusal;
+mod rotation;
 pub mod rules;
 mod run;
 mod sweep;

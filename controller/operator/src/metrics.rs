@@ -28,6 +28,7 @@ pub struct Metrics {
     pub(crate) passing: Gauge,
     transitions: Family<Standing, Counter>,
     removed: Family<Removed, Counter>,
+    pub(crate) passwords_exchanged: Counter,
     /// 1 while this one works, 0 while it waits for another one.
     pub(crate) leading: Gauge,
     sandboxes: Family<Standing, Gauge>,
@@ -77,6 +78,7 @@ impl Default for Metrics {
             passing: Gauge::default(),
             transitions: Family::default(),
             removed: Family::default(),
+            passwords_exchanged: Counter::default(),
             leading: Gauge::default(),
             sandboxes: Family::default(),
             known: Arc::default(),
@@ -99,6 +101,11 @@ impl Metrics {
             "unused_removed",
             "Network policies and Services that nobody used any more and that were removed",
             self.removed.clone(),
+        );
+        registry.register(
+            "passwords_exchanged",
+            "Doors that got another password",
+            self.passwords_exchanged.clone(),
         );
         registry.register(
             "leading",

@@ -29,9 +29,10 @@ use crate::{
     judge::{self, Blocked, Seen, judge, reference},
     metrics::Metrics,
     namespaces::Namespaces,
+    passwords,
     platform::Platform,
     prepare::{PreparedWorkspace, prepare},
-    refusal,
+    refusal, rotation,
 };
 
 /// How often a sandbox is looked at that nothing happens to, in seconds; up to a fifth is added.
@@ -39,6 +40,9 @@ const STEADY: u64 = 300;
 
 /// How often a door is asked why its opencode does not answer, in seconds; up to a fifth is added.
 const LOOK: u64 = 20;
+
+/// Longest message of a failure, in characters.
+const MESSAGE_MAX: usize = 1000;
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -69,7 +73,15 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
         Some(pod) => door::look(&context.client, sandbox, &namespace, pod).await,
         None => None,
     };
-    let again = applied.again.or_else(|| applied.pod.as_ref().and_then(look_again));
+    let (secret, exchange) = match applied.secret {
+        Some(secret) => {
+            let exchanged =
+                passwords::exchange(context, sandbox, secret, applied.pod.as_ref(), told.as_ref());
+            Box::pin(exchanged).await.map(|(secret, again)| (Some(secret), again))?
+        }
+        None => (None, None),
+    };
+    let again = applied.again.or_else(|| applied.pod.as_ref().and_then(look_again)).unwrap_or_else(steady);
     let seen = Seen {
         blocked: applied.blocked.as_ref(),
         pod: applied.pod.as_ref(),
@@ -78,10 +90,11 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
         wanted: wanted.as_deref(),
         ephemeral,
         deleting: false,
+        password_changed_at: secret.as_ref().and_then(rotation::changed_at),
         before: sandbox.status.as_ref(),
     };
     tell(sandbox, context, &namespace, &seen).await?;
-    Ok(Action::requeue(again.unwrap_or_else(steady)))
+    Ok(Action::requeue(exchange.map_or(again, |exchange| exchange.min(again))))
 }
 
 /// When to look again at a pod whose containers run and whose door is not ready: no watch tells what becomes of opencode.
@@ -138,7 +151,28 @@ async fn end(
     Ok(Action::requeue(again))
 }
 
-/// Writes the status when it differs, and an Event when `Ready` turned or has another reason.
+/// Tells that passes over a sandbox fail, with the reason of the last one. Once: what differs in the words of the same
+/// failure is not written, since each write brings the next pass at once.
+pub(crate) async fn tell_failure(
+    sandbox: &Sandbox,
+    context: &Context,
+    error: &ReconcileError,
+) -> Result<(), ReconcileError> {
+    let namespace = sandbox.namespace().ok_or(ReconcileError::Incomplete("namespace"))?;
+    let before = sandbox.status.as_ref();
+    let told = before.and_then(|before| find(&before.conditions, ConditionType::Reconciled));
+    let again =
+        told.is_some_and(|told| told.status == "False" && told.message.starts_with(&error.to_string()));
+    if again {
+        return Ok(());
+    }
+    let message: String = error_chain(error).chars().take(MESSAGE_MAX).collect();
+    let findings = judge::judge_failure(before, &message);
+    let status = failed_status(before, &findings, &Time(Timestamp::now()));
+    write(sandbox, context, &namespace, &status, &findings).await
+}
+
+/// Writes the status when it differs.
 async fn tell(
     sandbox: &Sandbox,
     context: &Context,
@@ -150,6 +184,17 @@ async fn tell(
     if sandbox.status.as_ref() == Some(&status) {
         return Ok(());
     }
+    write(sandbox, context, namespace, &status, &findings).await
+}
+
+/// Writes the status, and an Event when `Ready` turned or has another reason.
+async fn write(
+    sandbox: &Sandbox,
+    context: &Context,
+    namespace: &str,
+    status: &SandboxStatus,
+    findings: &[Finding],
+) -> Result<(), ReconcileError> {
     let api: Api<Sandbox> = Api::namespaced(context.client.clone(), namespace);
     let object = json!({
         "apiVersion": Sandbox::api_version(&()), "kind": Sandbox::kind(&()),
@@ -162,19 +207,25 @@ async fn tell(
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         Err(error) => return Err(cannot("write the status")(error)),
     }
-    if let Some((ready, event)) = transition(sandbox.status.as_ref(), &findings) {
-        context.metrics.turned(ready.status(), ready.reason);
-        // The status says the same; a pass that is made again would not tell it again.
-        match context.recorder.publish(&event, &sandbox.object_ref(&())).await {
-            Err(kube::Error::Api(status)) if refusal::is_of_an_ending_namespace(&status) => {}
-            Err(error) => {
-                let (sandbox, error) = (sandbox.name_any(), error_chain(&error));
-                tracing::warn!(namespace, sandbox, error, "an event was not written");
-            }
-            Ok(()) => {}
+    let Some((ready, event)) = transition(sandbox.status.as_ref(), findings) else { return Ok(()) };
+    context.metrics.turned(ready.status(), ready.reason);
+    // The status says the same; a pass that is made again would not tell it again.
+    match context.recorder.publish(&event, &sandbox.object_ref(&())).await {
+        Err(kube::Error::Api(status)) if refusal::is_of_a_gone_namespace(&status) => {}
+        Err(error) => {
+            let (sandbox, error) = (sandbox.name_any(), error_chain(&error));
+            tracing::warn!(namespace, sandbox, error, "an event was not written");
         }
+        Ok(()) => {}
     }
     Ok(())
+}
+
+/// The status after a pass that failed: what nobody looked at stays. Pure.
+fn failed_status(before: Option<&SandboxStatus>, findings: &[Finding], now: &Time) -> SandboxStatus {
+    let status = before.cloned().unwrap_or_default();
+    let conditions = follow(&status.conditions, findings, status.observed_generation, now);
+    SandboxStatus { conditions, ..status }
 }
 
 /// The status that follows. Pure.
@@ -186,6 +237,10 @@ fn next_status(sandbox: &Sandbox, seen: &Seen<'_>, findings: &[Finding], now: &T
         pod: reference(seen),
         secret_name: Some(names::secret(&sandbox.name_any())),
         model: sandbox.spec.settings.model.clone(),
+        password_changed_at: seen
+            .password_changed_at
+            .map(Time)
+            .or_else(|| sandbox.status.as_ref()?.password_changed_at.clone()),
         ..SandboxStatus::default()
     }
 }

@@ -21,6 +21,12 @@ pub(crate) fn blocked(status: &Status) -> Option<Blocked> {
     Some(Blocked { reason, message: status.message.clone() })
 }
 
+/// Whether nothing new is taken since the namespace goes away, or is gone.
+pub(crate) fn is_of_a_gone_namespace(status: &Status) -> bool {
+    let kind = status.details.as_ref().map(|details| details.kind.as_str());
+    is_of_an_ending_namespace(status) || (status.code == 404 && kind == Some("namespaces"))
+}
+
 /// Whether nothing new is taken since the namespace goes away.
 pub(crate) fn is_of_an_ending_namespace(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -57,6 +63,20 @@ mod tests {
         ] {
             assert_eq!(blocked(&status(code, message)).map(|blocked| blocked.reason), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_takes_no_event() {
+        let refused = |kind: &str| -> Status {
+            serde_json::from_value(serde_json::json!({
+                "status": "Failure", "code": 404, "reason": "NotFound", "message": "namespaces \"b\" not found",
+                "details": { "name": "b", "kind": kind },
+            }))
+            .unwrap()
+        };
+        assert!(is_of_a_gone_namespace(&refused("namespaces")));
+        assert!(!is_of_a_gone_namespace(&refused("events")));
+        assert!(!is_of_a_gone_namespace(&status(403, "no")));
     }
 
     #[test]

@@ -24,8 +24,8 @@ fn sandboxes() -> Vec<PolicyRule> {
         rule("berth.dev", &["sandboxes"], &["get", "list", "watch", "patch"]),
         rule("berth.dev", &["sandboxes/status"], &["patch"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
-        // One at a time, by its name: the operator never asks for all Secrets.
-        rule("", &["secrets"], &["get", "create"]),
+        // One at a time, by its name: the operator never asks for all Secrets. `patch` exchanges a door's password.
+        rule("", &["secrets"], &["get", "create", "patch"]),
         rule("", &["persistentvolumeclaims"], &["get", "create", "patch"]),
         rule("", &["services"], &["list", "create", "patch", "delete"]),
         rule("", &["namespaces"], &["get"]),

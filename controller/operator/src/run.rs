@@ -32,7 +32,7 @@ use crate::{
     namespaces::Namespaces,
     platform::Platform,
     pulse::Pulse,
-    reconcile::{Context, reconcile},
+    reconcile::{Context, reconcile, tell_failure},
     sweep::{self, Swept},
 };
 
@@ -41,6 +41,9 @@ const CONCURRENCY: u16 = 16;
 
 /// The first pause after a failure, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
+
+/// Bound on telling of a failure.
+const TELL: Duration = Duration::from_secs(5);
 
 /// Of the whole run.
 struct State {
@@ -155,9 +158,37 @@ async fn pass(sandbox: Arc<DeserializeGuard<Sandbox>>, state: Arc<State>) -> Res
             return Ok(Action::await_change());
         }
     };
-    let action = counted(&state.context, Box::pin(reconcile(sandbox, &state.context))).await?;
-    state.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
-    Ok(action)
+    match counted(&state.context, Box::pin(reconcile(sandbox, &state.context))).await {
+        Ok(action) => {
+            state.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            Ok(action)
+        }
+        Err(error) => {
+            Box::pin(note_failure(sandbox, &uid, &error, &state)).await;
+            Err(error)
+        }
+    }
+}
+
+/// Tells of failures in the status, where they are not over within a second.
+async fn note_failure(sandbox: &Sandbox, uid: &str, error: &ReconcileError, state: &State) {
+    let before = state.failures.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied();
+    if !is_told(before.unwrap_or(0), error.is_conflict()) {
+        return;
+    }
+    let told = tokio::time::timeout(TELL, tell_failure(sandbox, &state.context, error)).await;
+    let error = match told {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error_chain(&error),
+        Err(late) => late.to_string(),
+    };
+    let (namespace, sandbox) = (&sandbox.metadata.namespace, &sandbox.metadata.name);
+    tracing::debug!(namespace, sandbox, error, "a failure cannot be told in the status");
+}
+
+/// Whether a failure after so many others in a row is one to tell. Pure.
+fn is_told(before: u32, is_conflict: bool) -> bool {
+    before >= if is_conflict { 3 } else { 1 }
 }
 
 /// Counts a pass, and how long it takes.
@@ -205,7 +236,76 @@ fn pause(attempt: u32, part: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use berth_api::{ConditionType, condition::find};
+    use serde_json::json;
+
     use super::*;
+    use crate::{build::sample, fake};
+
+    fn guarded(sandbox: &Sandbox) -> Arc<DeserializeGuard<Sandbox>> {
+        Arc::new(DeserializeGuard(Ok(sandbox.clone())))
+    }
+
+    /// A sandbox that was ready.
+    fn ready() -> Sandbox {
+        let mut sandbox = sample::sandbox(json!({}));
+        sandbox.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+        sandbox.status = serde_json::from_value(json!({ "observedGeneration": 2, "conditions": [
+            { "type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-11-30T12:00:00Z" },
+            { "type": "PodReady", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-11-30T12:00:00Z", "observedGeneration": 2 },
+        ] }))
+        .unwrap();
+        sandbox
+    }
+
+    #[tokio::test]
+    async fn passes_that_fail_are_told_in_the_status_instead_of_what_was_so_before() {
+        let (context, calls) = fake::context(|call| match call.method.as_str() {
+            "GET" => fake::refused(500, "etcdserver: request timed out"),
+            "PATCH" => (200, serde_json::to_value(ready()).unwrap()),
+            _ => (200, call.body.clone()),
+        });
+        let state = Arc::new(State { context, failures: Mutex::default() });
+        let mut sandbox = ready();
+        for attempt in 1..=4 {
+            let error = pass(guarded(&sandbox), Arc::clone(&state)).await.unwrap_err();
+            failed(guarded(&sandbox), &error, Arc::clone(&state));
+            let told = calls.of("PATCH", "/status");
+            assert_eq!(
+                told.len(),
+                usize::from(attempt > 1),
+                "the first may pass, and more of the same is not told"
+            );
+            if let Some(told) = told.last() {
+                sandbox.status = serde_json::from_value(told.body["status"].clone()).unwrap();
+            }
+        }
+        let status = sandbox.status.unwrap();
+        let told = |kind| find(&status.conditions, kind).unwrap();
+        for (kind, holds) in [(ConditionType::Ready, "Unknown"), (ConditionType::Reconciled, "False")] {
+            assert_eq!((told(kind).status.as_str(), told(kind).reason.as_str()), (holds, "ReconcileFailed"));
+            let message = &told(kind).message;
+            assert!(message.contains("read the pod") && message.contains("timed out"), "{message}");
+        }
+        assert_eq!(told(ConditionType::PodReady).status, "True", "it is as it was seen last");
+        assert_eq!(status.observed_generation, Some(2), "the manifest of now was not looked at");
+        let events = calls.of("POST", "/events");
+        assert_eq!(events.iter().map(|event| &event.body["reason"]).collect::<Vec<_>>(), ["ReconcileFailed"]);
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_not_told() {
+        for (before, is_conflict, expected) in [
+            (0, false, false),
+            (1, false, true),
+            (9, false, true),
+            (0, true, false),
+            (2, true, false),
+            (3, true, true),
+        ] {
+            assert_eq!(is_told(before, is_conflict), expected, "{before} {is_conflict}");
+        }
+    }
 
     #[test]
     fn pauses_double_up_to_the_longest() {

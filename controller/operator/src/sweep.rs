@@ -263,6 +263,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fake;
+
+    #[tokio::test]
+    async fn what_was_unused_for_long_is_removed_as_it_was_seen() {
+        let (context, calls) = fake::context(|call| {
+            let policy = json!({ "metadata": {
+                "name": names::rule_set("old"), "namespace": "team", "uid": "u", "resourceVersion": "7",
+                "labels": { names::RULE_SET: "old" },
+            } });
+            let items = if call.path.ends_with("/networkpolicies") { vec![policy] } else { Vec::new() };
+            match call.method.as_str() {
+                "DELETE" => (200, json!({ "kind": "Status", "status": "Success" })),
+                _ => (200, json!({ "metadata": {}, "items": items })),
+            }
+        });
+        let fake::Context { client, metrics, .. } = context;
+        let swept = Swept { current: "now".to_owned(), quiet: Duration::from_hours(1) };
+        let namespaces = Namespaces::default();
+        let mut sweep = Sweep { client, swept, namespaces, metrics, since: HashMap::new() };
+        sweep.look().await.unwrap();
+        sweep.look().await.unwrap();
+        let deleted = || calls.of("DELETE", &names::rule_set("old"));
+        assert_eq!(deleted().len(), 0, "it was not unused for long");
+        sweep.swept.quiet = Duration::ZERO;
+        sweep.look().await.unwrap();
+        let expected = json!({ "uid": "u", "resourceVersion": "7" });
+        assert_eq!(deleted().iter().map(|call| &call.body["preconditions"]).collect::<Vec<_>>(), [&expected]);
+    }
 
     fn shared(kind: Kind) -> Shared {
         let version = Version { uid: kind.name(), resource_version: "1".to_owned() };

@@ -127,6 +127,23 @@ fn what_stands_in_the_way_goes_before_everything_but_the_deletion() {
 }
 
 #[test]
+fn after_a_pass_that_failed_nothing_is_told_to_be_ready_and_the_rest_stays() {
+    let pod = pod_with(running(), running(), true);
+    let now = Time(Timestamp::from_second(1).unwrap());
+    let before = SandboxStatus {
+        conditions: follow(&[], &judge(&seen(Some(&pod))), None, &now),
+        ..SandboxStatus::default()
+    };
+    let after = judge_failure(Some(&before), "cannot read the pod");
+    assert_eq!(after.iter().map(|finding| finding.kind).collect::<Vec<_>>(), ConditionType::ALL);
+    assert_eq!(told(&after, ConditionType::Ready), ("Unknown", Reason::ReconcileFailed));
+    assert_eq!(told(&after, ConditionType::Reconciled), ("False", Reason::ReconcileFailed));
+    assert_eq!(told(&after, ConditionType::PodReady), ("True", Reason::Available));
+    assert_eq!(told(&judge(&seen(Some(&pod))), ConditionType::Reconciled), ("True", Reason::Reconciled));
+    assert_eq!(judge_failure(None, "").len(), 2, "of the others nothing is known");
+}
+
+#[test]
 fn a_lost_workspace_stays_lost() {
     let kind = ConditionType::WorkspaceIntact;
     let pod = pod_with(running(), running(), true);
