@@ -43,6 +43,8 @@ names! {
         WorkspaceIntact,
         /// The pod is what the manifest and the platform would make now.
         UpToDate,
+        /// The sandbox has no pod, since its manifest wants it to rest.
+        Suspended,
         /// The operator's last pass did all that the manifest asks for.
         Reconciled,
     }
@@ -101,6 +103,18 @@ names! {
         WorkspaceLost,
         /// The pod runs what an earlier manifest or platform said.
         SpecChanged,
+        /// opencode ended, and was started again.
+        OpencodeExited,
+        /// opencode did not answer, and was ended for it.
+        Wedged,
+        /// The manifest wants the sandbox to rest.
+        Suspended,
+        /// It is on its way to that.
+        Suspending,
+        /// Nobody wants it to rest.
+        NotSuspended,
+        /// The time that the manifest gives the sandbox is over.
+        Expired,
         /// The last pass came to its end.
         Reconciled,
         /// Passes over the sandbox fail: what the other conditions say may be old.

@@ -18,6 +18,9 @@ pub const RULE_SET: &str = "berth.dev/rule-set";
 /// Annotation of a pod with the hash of what it was built from.
 pub const POD_HASH: &str = "berth.dev/pod-hash";
 
+/// Annotation of a claim that outlives its `Sandbox`, with the UID of that.
+pub const OWNER_UID: &str = "berth.dev/owner-uid";
+
 /// Beginning of every label and annotation that is Berth's.
 pub const PREFIX: &str = "berth.dev/";
 

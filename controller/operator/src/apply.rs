@@ -5,7 +5,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use berth_api::{Reason, names};
+use berth_api::{Reason, Sandbox, names, status::LastExit};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{PersistentVolumeClaim, Pod, Secret},
@@ -20,11 +20,11 @@ use serde_json::json;
 
 use crate::{
     build::{Passwords, Resources, build_secret},
-    decide::{PodStep, is_owned, next_step},
+    decide::{PodStep, Wish, is_owned, next_step},
     error::{ReconcileError, cannot},
     judge::Blocked,
     passwords::new_password,
-    prepare::Prepared,
+    prepare::{Prepared, PreparedWorkspace},
     refusal,
 };
 
@@ -58,6 +58,8 @@ pub(crate) struct Applied {
     pub(crate) blocked: Option<Blocked>,
     /// When to look again, where no watch will tell.
     pub(crate) again: Option<Duration>,
+    /// What was decided about the pod.
+    pub(crate) step: Option<PodStep>,
 }
 
 /// Why one object was not made.
@@ -81,10 +83,11 @@ pub(crate) async fn apply(
     prepared: &Prepared,
     resources: Resources,
     pod: Option<Pod>,
+    exits: &[LastExit],
 ) -> Result<Applied, ReconcileError> {
     let owned = pod.as_ref().is_some_and(|pod| is_owned(pod, &prepared.owner.uid));
     let mut applied = Applied { pod: pod.clone().filter(|_| owned), ..Applied::default() };
-    match Box::pin(write(client, prepared, resources, pod, &mut applied)).await {
+    match Box::pin(write(client, prepared, resources, (pod, exits), &mut applied)).await {
         Ok(()) => Ok(applied),
         Err(Halt::Blocked(blocked, again)) => {
             Ok(Applied { blocked: Some(blocked), again: Some(again), ..applied })
@@ -97,7 +100,7 @@ async fn write(
     client: &Client,
     prepared: &Prepared,
     resources: Resources,
-    there: Option<Pod>,
+    (there, exits): (Option<Pod>, &[LastExit]),
     applied: &mut Applied,
 ) -> Result<(), Halt> {
     let Resources { default_deny, rule_set, service, claim, pod } = resources;
@@ -109,7 +112,15 @@ async fn write(
     if let Some(claim) = claim {
         applied.claim = Some(ensure_claim(client, prepared, &claim).await?);
     }
-    ensure_pod(client, prepared, pod, there, applied).await
+    let wish = Wish {
+        owner: &prepared.owner.uid,
+        suspended: prepared.suspended,
+        ephemeral: matches!(prepared.workspace, PreparedWorkspace::Ephemeral { .. }),
+        exits,
+    };
+    let step = next_step(there.as_ref(), &wish, Timestamp::now());
+    applied.step = Some(step.clone());
+    ensure_pod(client, prepared, (step, pod), there, applied).await
 }
 
 /// Applies one object as it should be.
@@ -185,23 +196,44 @@ async fn ensure_claim(
     let there = api.get_opt(&name).await.map_err(cannot("read the claim"))?;
     if let Some(there) = &there {
         let going = there.metadata.deletion_timestamp.is_some() || is_an_earlier_ones(there, prepared);
-        if going || !is_owned(there, &prepared.owner.uid) {
+        let kept = there.annotations().get(names::OWNER_UID) == Some(&prepared.owner.uid);
+        if going || !(kept || is_owned(there, &prepared.owner.uid)) {
             return Err(taken("claim", &name, going, prepared));
         }
     }
     patch(client, &prepared.namespace, "apply the claim", claim).await
 }
 
+/// Has the claim of a sandbox that is deleted stay, where the manifest says so: also where it says so only since a moment.
+pub(crate) async fn keep_claim(
+    client: &Client,
+    sandbox: &Sandbox,
+    namespace: &str,
+) -> Result<(), ReconcileError> {
+    let (name, uid) = (names::claim(&sandbox.name_any()), sandbox.uid().unwrap_or_default());
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let there = api.get_opt(&name).await.map_err(cannot("read the claim"))?;
+    let Some(there) = there.filter(|there| is_owned(there, &uid)) else { return Ok(()) };
+    let change = json!({ "metadata": {
+        "uid": there.metadata.uid, "resourceVersion": there.metadata.resource_version, "ownerReferences": null,
+        "annotations": { names::OWNER_UID: uid },
+    } });
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(&change))
+        .await
+        .map_err(cannot("keep the claim"))?;
+    Ok(())
+}
+
 async fn ensure_pod(
     client: &Client,
     prepared: &Prepared,
-    wanted: Pod,
+    (step, wanted): (PodStep, Pod),
     there: Option<Pod>,
     applied: &mut Applied,
 ) -> Result<(), Halt> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &prepared.namespace);
     let name = names::pod(&prepared.name);
-    match next_step(there.as_ref(), &prepared.owner.uid) {
+    match step {
         PodStep::Create => {
             applied.pod =
                 Some(api.create(&PostParams::default(), &wanted).await.map_err(halt("make the pod"))?);
@@ -209,7 +241,14 @@ async fn ensure_pod(
         PodStep::Keep => follow_rules(&api, &name, &wanted, there).await?,
         // Its end is seen by the watch; one that nobody made for a sandbox is not watched.
         PodStep::Wait => applied.again = Some(SOON[1]),
-        PodStep::Remove(uid) => remove(&api, &name, uid).await?,
+        PodStep::Later(pause) => applied.again = Some(pause),
+        // The write of the status, or the end of the pod's turns, brings the next pass.
+        PodStep::Tell | PodStep::Stop(_) | PodStep::Rest => {}
+        PodStep::Remove(uid) => remove(&api, &name, uid, None).await?,
+        PodStep::Force(uid) => {
+            tracing::warn!(namespace = prepared.namespace, pod = name, "a pod of a lost node is given up");
+            remove(&api, &name, uid, Some(0)).await?;
+        }
         PodStep::Conflict => {
             let going = there.as_ref().is_some_and(|pod| is_an_earlier_ones(pod, prepared));
             return Err(taken("pod", &name, going, prepared));
@@ -232,14 +271,19 @@ async fn follow_rules(api: &Api<Pod>, name: &str, wanted: &Pod, there: Option<Po
     Ok(())
 }
 
-/// Only the one of this UID.
-async fn remove(api: &Api<Pod>, name: &str, uid: String) -> Result<(), Halt> {
-    let preconditions = Preconditions { uid: Some(uid), resource_version: None };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+/// Only the one of this UID. Without a `grace` it has the one of its manifest.
+pub(crate) async fn remove(
+    api: &Api<Pod>,
+    name: &str,
+    uid: String,
+    grace_period_seconds: Option<u32>,
+) -> Result<(), ReconcileError> {
+    let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+    let parameters = DeleteParams { preconditions, grace_period_seconds, ..DeleteParams::default() };
     match api.delete(name, &parameters).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-        Err(error) => Err(cannot("remove the pod that ended")(error).into()),
+        Err(error) => Err(cannot("remove the pod")(error)),
     }
 }
 

@@ -121,8 +121,14 @@ pub fn build_secret(prepared: &Prepared, passwords: &Passwords) -> Secret {
 
 fn build_claim(prepared: &Prepared) -> Option<PersistentVolumeClaim> {
     let PreparedWorkspace::Persistent { size, class } = &prepared.workspace else { return None };
+    let mut metadata = owned(prepared, names::claim(&prepared.name));
+    if prepared.keeps_claim {
+        // What no object owns is deleted by persons only. Whose it was stays to be seen.
+        metadata.owner_references = None;
+        metadata.annotations = Some([(names::OWNER_UID.to_owned(), prepared.owner.uid.clone())].into());
+    }
     Some(PersistentVolumeClaim {
-        metadata: owned(prepared, names::claim(&prepared.name)),
+        metadata,
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
             storage_class_name: class.clone(),
@@ -174,6 +180,14 @@ mod tests {
         let ephemeral = sample::sandbox(json!({ "workspace": { "ephemeral": {} } }));
         let prepared = prepare(&ephemeral, &sample::platform()).unwrap();
         assert_eq!(build(&prepared, &sample::platform()).claim, None);
+    }
+
+    #[test]
+    fn a_claim_that_stays_is_owned_by_nobody_and_tells_whose_it_was() {
+        let kept = prepare(&sample::sandbox(json!({ "onDelete": "Retain" })), &sample::platform()).unwrap();
+        let metadata = build(&kept, &sample::platform()).claim.unwrap().metadata;
+        assert_eq!(metadata.owner_references, None);
+        assert_eq!(metadata.annotations.unwrap()[names::OWNER_UID], sample::UID);
     }
 
     #[test]

@@ -12,10 +12,12 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt};
 use secrecy::SecretString;
+use tokio::time::Instant;
 
 use crate::{
     error::{ReconcileError, cannot},
     judge::{self, Trouble},
+    reconcile::Context,
 };
 
 /// Bound on one call to a door.
@@ -56,14 +58,33 @@ async fn read_password(
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).map(SecretString::from))
 }
 
-/// Why opencode does not answer, where that shows at the door alone: asked when the containers have run for a while and
-/// the pod is not ready all the same. Nothing where it cannot be told.
-pub(crate) async fn look(client: &Client, sandbox: &Sandbox, namespace: &str, pod: &Pod) -> Option<Trouble> {
-    if !is_late(pod, Timestamp::now()) {
-        return None;
+/// What no watch shows.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Why opencode does not answer.
+    pub(crate) trouble: Option<Trouble>,
+    /// How it stands.
+    pub(crate) state: Option<DoorState>,
+}
+
+/// What shows at the door alone: asked when the containers have run for a while and the pod is not ready all the same, and
+/// now and then. Nothing where it cannot be told.
+pub(crate) async fn look(
+    Context { client, memory, .. }: &Context,
+    sandbox: &Sandbox,
+    namespace: &str,
+    pod: &Pod,
+) -> Told {
+    let late = is_late(pod, Timestamp::now());
+    if !(late || memory.asks(pod, Instant::now())) {
+        return Told::default();
     }
     match connect(client, sandbox, namespace, pod).await {
-        Ok(door) => read_state(&door?.door_state().await),
+        Ok(None) => Told::default(),
+        Ok(Some(door)) => {
+            let state = door.door_state().await;
+            Told { trouble: read_state(&state).filter(|_| late), state: state.ok() }
+        }
         Err(error) => {
             tracing::warn!(
                 namespace,
@@ -71,7 +92,7 @@ pub(crate) async fn look(client: &Client, sandbox: &Sandbox, namespace: &str, po
                 error = error_chain(&error),
                 "the door cannot be asked"
             );
-            None
+            Told::default()
         }
     }
 }

@@ -1,13 +1,15 @@
-//! The end of a sandbox: its turns are aborted, and when all is idle, or after a bound, the finalizer goes. IO, around
-//! [`decide`], which is pure.
+//! The end of a sandbox, or of the pod of one that is to rest: its turns are aborted, and when all is idle, or after a bound,
+//! the finalizer goes, or the pod. IO, around [`decide`], which is pure.
 
 use std::time::Duration;
 
 use berth_api::{Sandbox, layout, names};
 use berth_opencode::{ClientError, OpencodeClient};
 use berth_wire::{
+    admission::{HeldPhase, HoldGate},
     api::SandboxPhase,
     door::{Activity, DoorTurns},
+    problem::error_chain,
 };
 use k8s_openapi::{
     api::core::v1::{Namespace, Pod},
@@ -18,15 +20,21 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::{
+    apply::remove,
     door,
     error::{ReconcileError, cannot},
     judge,
+    reconcile::Context,
 };
 
 /// How long turns may take to end after the deletion was asked for, in seconds.
 const BOUND: i64 = 20;
+
+/// For how long prompts are kept out of a pod that is to go, in ms: longer than its turns may take to end.
+const GATE: u64 = 60_000;
 
 /// How soon it is looked again whether they have.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -84,6 +92,56 @@ pub(crate) async fn end(
     }
     release(client, sandbox, namespace).await?;
     Ok(None)
+}
+
+/// One step towards the end of the pod of a sandbox that is to rest: when to look again, or `None` when it was removed.
+/// Prompts are kept out meanwhile, and wait at the server.
+pub(crate) async fn stop(
+    Context { client, memory, .. }: &Context,
+    sandbox: &Sandbox,
+    namespace: &str,
+    pod: &Pod,
+) -> Result<Option<Duration>, ReconcileError> {
+    let Some(uid) = pod.metadata.uid.clone() else { return Ok(None) };
+    let seconds = memory.ends_for(&uid, Instant::now());
+    if seconds == 0 && can_be_asked(pod) {
+        keep_out(client, sandbox, namespace, pod).await?;
+    }
+    let turns = abort_turns(client, sandbox, namespace, Some(pod)).await?;
+    if decide(turns, seconds) == Ending::Wait {
+        return Ok(Some(AGAIN));
+    }
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    remove(&api, &pod.name_any(), uid, None).await?;
+    Ok(None)
+}
+
+/// Has the door take no new prompts. One that is too old for that, or kept closed by somebody else, changes nothing.
+async fn keep_out(
+    client: &Client,
+    sandbox: &Sandbox,
+    namespace: &str,
+    pod: &Pod,
+) -> Result<(), ReconcileError> {
+    let Some(door) = door::connect(client, sandbox, namespace, pod).await? else { return Ok(()) };
+    let gate = HoldGate {
+        owner: names::MANAGER.to_owned(),
+        reason: "the sandbox is to rest".to_owned(),
+        ttl_ms: GATE,
+        phase: HeldPhase::Draining,
+        generation: None,
+        wait_ms: 0,
+        idle: false,
+    };
+    if let Err(error) = door.hold_gate(&gate).await {
+        tracing::debug!(
+            namespace,
+            sandbox = sandbox.name_any(),
+            error = error_chain(&error),
+            "the gate stays open"
+        );
+    }
+    Ok(())
 }
 
 /// In a namespace that goes away everything goes at once: to hold it up would leave the namespace hanging.

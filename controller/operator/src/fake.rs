@@ -39,10 +39,14 @@ impl Calls {
 
 /// A status as the cluster refuses with it.
 pub(crate) fn refused(code: u16, message: &str) -> (u16, Value) {
-    (
-        code,
-        json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message }),
-    )
+    let reason = match code {
+        404 => "NotFound",
+        409 => "Conflict",
+        _ => "InternalError",
+    };
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "message": message, "reason": reason });
+    (code, status)
 }
 
 /// Everything that a pass needs, with a cluster that answers each call so.
@@ -68,6 +72,7 @@ pub(crate) fn context(answer: impl Fn(&Call) -> (u16, Value) + Send + Sync + 'st
         platform: Arc::new(sample::platform()),
         metrics: Metrics::default(),
         namespaces: Namespaces::default(),
+        memory: Arc::default(),
     };
     (context, calls)
 }

@@ -6,15 +6,17 @@ use berth_api::{
     Reason, SandboxStatus,
     condition::{ConditionType, Finding, find},
     names,
-    status::PodReference,
+    status::{LastExit, PodReference},
 };
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, Pod},
     jiff::Timestamp,
 };
 
+pub(crate) use pod::{
+    POD, end_of, ends_of_containers, is_lost, is_sidecar_ready, is_waiting, ready_since, running_since,
+};
 pub use pod::{Trouble, trouble};
-pub(crate) use pod::{is_sidecar_ready, is_waiting, running_since};
 
 /// Why something could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,14 @@ pub struct Seen<'a> {
     pub ephemeral: bool,
     /// The sandbox is being deleted.
     pub deleting: bool,
+    /// The sandbox is to rest.
+    pub suspended: bool,
+    /// When the next pod is made, in seconds from now, where the ones before ended one after the other.
+    pub next_pod_in: Option<u64>,
+    /// How its pods and their containers ended, the last one first.
+    pub last_exits: &'a [LastExit],
+    /// When the sandbox is to be deleted.
+    pub expires_at: Option<Timestamp>,
     /// When the door's password became another one, if it did.
     pub password_changed_at: Option<Timestamp>,
     /// The status as it was before.
@@ -62,6 +72,7 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     let more = [
         of_manifest(ConditionType::WorkspaceIntact, workspace_intact),
         of_manifest(ConditionType::UpToDate, up_to_date),
+        suspended(seen),
         Finding::yes(
             ConditionType::Reconciled,
             Reason::Reconciled,
@@ -111,6 +122,13 @@ fn ready(seen: &Seen<'_>, parts: &[Finding]) -> Finding {
     if seen.deleting {
         return Finding::no(ConditionType::Ready, Reason::Deleting, "The sandbox is being deleted");
     }
+    if seen.suspended && seen.pod.is_some() && seen.blocked.is_none() {
+        return Finding::no(
+            ConditionType::Ready,
+            Reason::Suspending,
+            "The sandbox is to rest: its turns are ended",
+        );
+    }
     match parts.iter().find(|part| part.holds != Some(true)) {
         Some(part) => Finding { kind: ConditionType::Ready, holds: Some(false), ..part.clone() },
         None => Finding::yes(ConditionType::Ready, Reason::Available, "The agent answers"),
@@ -126,7 +144,7 @@ fn accepted(seen: &Seen<'_>) -> Finding {
 
 fn scheduled(seen: &Seen<'_>) -> Finding {
     let kind = ConditionType::PodScheduled;
-    let Some(pod) = seen.pod else { return no_pod(kind) };
+    let Some(pod) = seen.pod else { return no_pod(kind, seen) };
     if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
         return Finding::yes(kind, Reason::Scheduled, "The pod has a node");
     }
@@ -149,7 +167,7 @@ fn scheduled(seen: &Seen<'_>) -> Finding {
 
 fn pod_ready(seen: &Seen<'_>) -> Finding {
     let kind = ConditionType::PodReady;
-    let Some(pod) = seen.pod else { return no_pod(kind) };
+    let Some(pod) = seen.pod else { return no_pod(kind, seen) };
     if let Some(Trouble { reason, message }) = trouble(pod) {
         return Finding::no(kind, reason, message);
     }
@@ -170,7 +188,7 @@ fn pod_ready(seen: &Seen<'_>) -> Finding {
 /// The sidecar is ready when opencode answers in a version that it speaks.
 fn opencode_ready(seen: &Seen<'_>) -> Finding {
     let kind = ConditionType::OpencodeReady;
-    let Some(pod) = seen.pod else { return no_pod(kind) };
+    let Some(pod) = seen.pod else { return no_pod(kind, seen) };
     if pod::is_sidecar_ready(pod) {
         return Finding::yes(kind, Reason::Available, "opencode answers");
     }
@@ -210,7 +228,7 @@ fn up_to_date(seen: &Seen<'_>) -> Finding {
     let kind = ConditionType::UpToDate;
     let has = seen.pod.and_then(|pod| pod.metadata.annotations.as_ref()?.get(names::POD_HASH));
     match (has, seen.wanted) {
-        (None, _) => no_pod(kind),
+        (None, _) => no_pod(kind, seen),
         (_, None) => Finding::unknown(kind, Reason::Invalid, "No pod can be made of the manifest"),
         (Some(has), Some(wanted)) if has == wanted => {
             Finding::yes(kind, Reason::Available, "The pod is as the manifest says")
@@ -223,8 +241,32 @@ fn up_to_date(seen: &Seen<'_>) -> Finding {
     }
 }
 
-fn no_pod(kind: ConditionType) -> Finding {
-    Finding::no(kind, Reason::Creating, "There is no pod yet")
+fn suspended(seen: &Seen<'_>) -> Finding {
+    let kind = ConditionType::Suspended;
+    match (seen.suspended, seen.pod) {
+        (false, _) => Finding::no(kind, Reason::NotSuspended, "The manifest does not ask for it"),
+        (true, Some(_)) => Finding::no(kind, Reason::Suspending, "The pod ends its turns, and goes then"),
+        (true, None) => Finding::yes(kind, Reason::Suspended, SUSPENDED),
+    }
+}
+
+const SUSPENDED: &str = "The sandbox rests: it has no pod. Its password and its claim stay. Remove spec.suspended to have it back";
+
+fn no_pod(kind: ConditionType, seen: &Seen<'_>) -> Finding {
+    if seen.suspended {
+        return Finding::no(kind, Reason::Suspended, SUSPENDED);
+    }
+    let Some(last) =
+        seen.before.and_then(|before| before.last_exits.first()).filter(|_| seen.next_pod_in.is_some())
+    else {
+        return Finding::no(kind, Reason::Creating, "There is no pod yet");
+    };
+    let reason = Reason::ALL.iter().find(|reason| reason.as_str() == last.reason).copied();
+    let message = format!(
+        "Pods of this sandbox end one after the other, so the next one is made a while later. The last one: {}",
+        last.message.as_deref().unwrap_or(&last.reason)
+    );
+    Finding::no(kind, reason.unwrap_or(Reason::PodEnded), message)
 }
 
 #[cfg(test)]

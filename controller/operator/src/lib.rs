@@ -21,9 +21,12 @@ mod door;
 pub mod election;
 mod ending;
 mod error;
+mod exits;
 #[cfg(test)]
 mod fake;
 pub mod judge;
+mod lifetime;
+mod memory;
 pub mod metrics;
 mod namespaces;
 mod passwords;

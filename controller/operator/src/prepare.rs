@@ -1,11 +1,15 @@
 //! A manifest, checked and filled in: what the cluster's own rules cannot refuse is refused here. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use berth_api::{
     Sandbox, names,
     quantity::{self, Amount, AmountError},
-    settings::{Amounts, PodOverlay, Provider, Settings, Variable},
+    settings::{Amounts, OnDelete, PodOverlay, Provider, Settings, Variable},
+    span::{self, SpanError},
 };
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
@@ -54,6 +58,15 @@ pub enum PrepareError {
         /// How much may be used.
         limit: String,
     },
+    /// Its life cannot be read.
+    #[error("spec.expiresAfter")]
+    Lives(#[source] SpanError),
+    /// To rest would lose the work.
+    #[error(
+        "spec.suspended would lose the ephemeral workspace: set spec.discardWorkspace to true if that is meant, or remove \
+         spec.suspended"
+    )]
+    Discards,
     /// Two things would have the same variable.
     #[error("{variable} would be set twice: rename one of the providers or variables")]
     Twice {
@@ -67,6 +80,7 @@ impl PrepareError {
     pub fn message(&self) -> String {
         match self {
             Self::Amount { field, source } => format!("{field}: {source}"),
+            Self::Lives(source) => format!("{self}: {source}"),
             other => other.to_string(),
         }
     }
@@ -97,6 +111,12 @@ pub struct Prepared {
     pub workspace: PreparedWorkspace,
     /// What else the pod gets.
     pub overlay: PodOverlay,
+    /// The sandbox is to rest, and have no pod.
+    pub suspended: bool,
+    /// How long it lives.
+    pub lives: Option<Duration>,
+    /// Its claim outlives it.
+    pub keeps_claim: bool,
 }
 
 /// Where the work is kept.
@@ -126,6 +146,12 @@ pub fn prepare(sandbox: &Sandbox, platform: &Platform) -> Result<Prepared, Prepa
         return Err(PrepareError::Name);
     }
     let spec = &sandbox.spec.settings;
+    let workspace = prepare_workspace(spec)?;
+    let suspended = sandbox.spec.suspended == Some(true);
+    let ephemeral = matches!(workspace, PreparedWorkspace::Ephemeral { .. });
+    if suspended && ephemeral && sandbox.spec.discard_workspace != Some(true) {
+        return Err(PrepareError::Discards);
+    }
     let variables = spec.opencode.as_ref().map(|opencode| opencode.env.clone()).unwrap_or_default();
     check_variables(&spec.providers, &variables)?;
     Ok(Prepared {
@@ -139,9 +165,17 @@ pub fn prepare(sandbox: &Sandbox, platform: &Platform) -> Result<Prepared, Prepa
         providers: spec.providers.clone(),
         variables,
         resources: prepare_resources(spec)?,
-        workspace: prepare_workspace(spec)?,
+        workspace,
         overlay: spec.pod.clone().unwrap_or_default(),
+        suspended,
+        lives: lives(spec)?,
+        keeps_claim: spec.on_delete == Some(OnDelete::Retain),
     })
+}
+
+/// How long a sandbox with these settings lives.
+pub(crate) fn lives(spec: &Settings) -> Result<Option<Duration>, PrepareError> {
+    spec.expires_after.as_deref().map(span::parse).transpose().map_err(PrepareError::Lives)
 }
 
 fn check_variables(providers: &[Provider], variables: &[Variable]) -> Result<(), PrepareError> {
@@ -258,6 +292,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_manifest_says_of_its_life() {
+        let rests =
+            with(json!({ "suspended": true, "discardWorkspace": true, "workspace": { "ephemeral": {} } }));
+        assert!(rests.unwrap().suspended);
+        let plain = with(json!({})).unwrap();
+        assert_eq!((plain.suspended, plain.lives, plain.keeps_claim), (false, None, false));
+        let kept = with(json!({ "suspended": true, "expiresAfter": "1h30m", "onDelete": "Retain" })).unwrap();
+        assert_eq!(
+            (kept.suspended, kept.lives, kept.keeps_claim),
+            (true, Some(Duration::from_mins(90)), true)
+        );
+    }
+
+    #[test]
     fn what_cannot_be_built_is_refused_with_what_to_change() {
         for (spec, expected) in [
             (
@@ -269,6 +317,8 @@ mod tests {
                 "spec.resources.limits.memory: \"2GB\"",
             ),
             (json!({ "workspace": { "persistent": { "size": "" } } }), "spec.workspace.persistent.size: "),
+            (json!({ "suspended": true, "workspace": { "ephemeral": {} } }), "spec.suspended would lose"),
+            (json!({ "expiresAfter": "soon" }), "spec.expiresAfter: \"soon\""),
             (
                 json!({ "providers": [
                     { "name": "a.b", "apiKeySecretRef": { "name": "s", "key": "k" } },

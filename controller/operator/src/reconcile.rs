@@ -6,12 +6,13 @@ use berth_api::{
     ConditionType, Reason, Sandbox, SandboxStatus,
     condition::{Finding, find, follow},
     layout, names,
+    settings::OnDelete,
 };
 use berth_wire::problem::error_chain;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::{
         controller::Action,
         events::{Event, EventType, Recorder},
@@ -21,17 +22,20 @@ use rand::RngExt;
 use serde_json::json;
 
 use crate::{
-    apply::{Applied, apply},
+    apply::{Applied, apply, keep_claim},
     build::build,
-    decide::is_owned,
+    decide::{PodStep, is_owned},
     door, ending,
     error::{ReconcileError, cannot},
+    exits,
     judge::{self, Blocked, Seen, judge, reference},
+    lifetime,
+    memory::Memory,
     metrics::Metrics,
     namespaces::Namespaces,
     passwords,
     platform::Platform,
-    prepare::{PreparedWorkspace, prepare},
+    prepare::{PreparedWorkspace, lives, prepare},
     refusal, rotation,
 };
 
@@ -40,6 +44,16 @@ const STEADY: u64 = 300;
 
 /// How often a door is asked why its opencode does not answer, in seconds; up to a fifth is added.
 const LOOK: u64 = 20;
+
+/// Reasons for which a sandbox is not ready and nothing is wrong.
+const USUAL: &[Reason] = &[
+    Reason::Creating,
+    Reason::Starting,
+    Reason::OpencodeStarting,
+    Reason::Deleting,
+    Reason::Suspending,
+    Reason::Suspended,
+];
 
 /// Longest message of a failure, in characters.
 const MESSAGE_MAX: usize = 1000;
@@ -57,6 +71,8 @@ pub(crate) struct Context {
     pub(crate) recorder: Recorder,
     /// Where it is counted.
     pub(crate) metrics: Metrics,
+    /// What is remembered from pass to pass.
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// One pass, and when the next one is due if nothing happens before.
@@ -67,16 +83,27 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
     if sandbox.metadata.deletion_timestamp.is_some() {
         return end(sandbox, context, &namespace, pod).await;
     }
+    let now = Timestamp::now();
+    let expires_at = expires_at(sandbox);
+    let lives_for = expires_at.map(|at| lifetime::left(at, now));
+    if lives_for == Some(None) {
+        return expire(sandbox, context, &namespace).await;
+    }
     ending::hold(&context.client, sandbox, &namespace).await?;
-    let (applied, wanted, ephemeral) = Box::pin(make(sandbox, context, pod)).await?;
+    let (mut applied, wanted, ephemeral) = Box::pin(make(sandbox, context, pod)).await?;
     let told = match &applied.pod {
-        Some(pod) => door::look(&context.client, sandbox, &namespace, pod).await,
-        None => None,
+        Some(pod) => Box::pin(door::look(context, sandbox, &namespace, pod)).await,
+        None => door::Told::default(),
     };
+    if let (Some(PodStep::Stop(_)), Some(pod)) = (&applied.step, &applied.pod) {
+        applied.again = Box::pin(ending::stop(context, sandbox, &namespace, pod)).await?;
+    }
+    let known = sandbox.status.as_ref().map(|status| status.last_exits.as_slice()).unwrap_or_default();
+    let last_exits = exits::remember(known, applied.pod.as_ref(), told.state.as_ref(), now);
     let (secret, exchange) = match applied.secret {
         Some(secret) => {
             let exchanged =
-                passwords::exchange(context, sandbox, secret, applied.pod.as_ref(), told.as_ref());
+                passwords::exchange(context, sandbox, secret, applied.pod.as_ref(), told.trouble.as_ref());
             Box::pin(exchanged).await.map(|(secret, again)| (Some(secret), again))?
         }
         None => (None, None),
@@ -85,16 +112,52 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
     let seen = Seen {
         blocked: applied.blocked.as_ref(),
         pod: applied.pod.as_ref(),
-        door: told.as_ref(),
+        door: told.trouble.as_ref(),
         claim: applied.claim.as_ref(),
         wanted: wanted.as_deref(),
         ephemeral,
         deleting: false,
+        suspended: matches!(applied.step, Some(PodStep::Rest | PodStep::Stop(_)))
+            || (sandbox.spec.suspended == Some(true) && applied.step == Some(PodStep::Wait)),
+        next_pod_in: match applied.step {
+            Some(PodStep::Later(pause)) => Some(pause.as_secs()),
+            _ => None,
+        },
+        last_exits: &last_exits,
+        expires_at,
         password_changed_at: secret.as_ref().and_then(rotation::changed_at),
         before: sandbox.status.as_ref(),
     };
     tell(sandbox, context, &namespace, &seen).await?;
-    Ok(Action::requeue(exchange.map_or(again, |exchange| exchange.min(again))))
+    let soonest = [Some(again), exchange, lives_for.flatten()].into_iter().flatten().min();
+    Ok(Action::requeue(soonest.unwrap_or(again)))
+}
+
+/// When the sandbox is to be deleted: as far as its manifest can be read.
+fn expires_at(sandbox: &Sandbox) -> Option<Timestamp> {
+    let made_at = sandbox.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    lifetime::expires_at(made_at, lives(&sandbox.spec.settings).ok().flatten())
+}
+
+/// The sandbox's time is over: it is deleted as by a person.
+async fn expire(sandbox: &Sandbox, context: &Context, namespace: &str) -> Result<Action, ReconcileError> {
+    let event = Event {
+        type_: EventType::Normal,
+        reason: Reason::Expired.to_string(),
+        note: Some("The time is over that the manifest gives the sandbox in spec.expiresAfter".to_owned()),
+        action: "Delete".to_owned(),
+        secondary: None,
+    };
+    publish(sandbox, context, &event).await;
+    tracing::info!(namespace, sandbox = sandbox.name_any(), "a sandbox whose time is over is deleted");
+    let api: Api<Sandbox> = Api::namespaced(context.client.clone(), namespace);
+    let preconditions = Preconditions { uid: sandbox.uid(), resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(&sandbox.name_any(), &parameters).await {
+        Ok(_) => Ok(Action::await_change()),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(Action::await_change()),
+        Err(error) => Err(cannot("delete the sandbox, whose time is over")(error)),
+    }
 }
 
 /// When to look again at a pod whose containers run and whose door is not ready: no watch tells what becomes of opencode.
@@ -130,7 +193,8 @@ async fn make(
     let wanted = resources.pod.annotations().get(names::POD_HASH).cloned();
     let ephemeral = matches!(prepared.workspace, PreparedWorkspace::Ephemeral { .. });
     let _inside = context.namespaces.enter(&prepared.namespace).await;
-    let applied = Box::pin(apply(&context.client, &prepared, resources, pod)).await?;
+    let exits = sandbox.status.as_ref().map(|status| status.last_exits.as_slice()).unwrap_or_default();
+    let applied = Box::pin(apply(&context.client, &prepared, resources, pod, exits)).await?;
     Ok((applied, wanted, ephemeral))
 }
 
@@ -142,11 +206,16 @@ async fn end(
 ) -> Result<Action, ReconcileError> {
     let uid = sandbox.uid().unwrap_or_default();
     let pod = pod.filter(|pod| is_owned(pod, &uid));
+    if sandbox.spec.settings.on_delete == Some(OnDelete::Retain) {
+        keep_claim(&context.client, sandbox, namespace).await?;
+    }
     let Some(again) = ending::end(&context.client, sandbox, namespace, pod.as_ref()).await? else {
         return Ok(Action::await_change());
     };
     let before = sandbox.status.as_ref();
-    let seen = Seen { pod: pod.as_ref(), deleting: true, before, ..Seen::default() };
+    let last_exits = before.map(|before| before.last_exits.as_slice()).unwrap_or_default();
+    let expires_at = expires_at(sandbox);
+    let seen = Seen { pod: pod.as_ref(), deleting: true, last_exits, expires_at, before, ..Seen::default() };
     tell(sandbox, context, namespace, &seen).await?;
     Ok(Action::requeue(again))
 }
@@ -209,16 +278,20 @@ async fn write(
     }
     let Some((ready, event)) = transition(sandbox.status.as_ref(), findings) else { return Ok(()) };
     context.metrics.turned(ready.status(), ready.reason);
-    // The status says the same; a pass that is made again would not tell it again.
-    match context.recorder.publish(&event, &sandbox.object_ref(&())).await {
+    publish(sandbox, context, &event).await;
+    Ok(())
+}
+
+/// Writes an Event, once: the status says the same, and a pass that is made again would not tell it again.
+async fn publish(sandbox: &Sandbox, context: &Context, event: &Event) {
+    match context.recorder.publish(event, &sandbox.object_ref(&())).await {
         Err(kube::Error::Api(status)) if refusal::is_of_a_gone_namespace(&status) => {}
         Err(error) => {
-            let (sandbox, error) = (sandbox.name_any(), error_chain(&error));
+            let (namespace, sandbox, error) = (sandbox.namespace(), sandbox.name_any(), error_chain(&error));
             tracing::warn!(namespace, sandbox, error, "an event was not written");
         }
         Ok(()) => {}
     }
-    Ok(())
 }
 
 /// The status after a pass that failed: what nobody looked at stays. Pure.
@@ -241,6 +314,8 @@ fn next_status(sandbox: &Sandbox, seen: &Seen<'_>, findings: &[Finding], now: &T
             .password_changed_at
             .map(Time)
             .or_else(|| sandbox.status.as_ref()?.password_changed_at.clone()),
+        last_exits: seen.last_exits.to_vec(),
+        expires_at: seen.expires_at.map(Time),
         ..SandboxStatus::default()
     }
 }
@@ -252,8 +327,7 @@ fn transition<'a>(before: Option<&SandboxStatus>, findings: &'a [Finding]) -> Op
     if last.is_some_and(|last| last.status == ready.status() && last.reason == ready.reason.as_str()) {
         return None;
     }
-    let usual = [Reason::Creating, Reason::Starting, Reason::OpencodeStarting, Reason::Deleting];
-    let warning = ready.holds != Some(true) && !usual.contains(&ready.reason);
+    let warning = ready.holds != Some(true) && !USUAL.contains(&ready.reason);
     let event = Event {
         type_: if warning { EventType::Warning } else { EventType::Normal },
         reason: ready.reason.to_string(),

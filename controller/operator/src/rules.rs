@@ -20,8 +20,8 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 /// Of the reconciler of sandboxes.
 fn sandboxes() -> Vec<PolicyRule> {
     vec![
-        // `patch` is for the finalizer alone: the specification is never written.
-        rule("berth.dev", &["sandboxes"], &["get", "list", "watch", "patch"]),
+        // `patch` is for the finalizer alone: the specification is never written. `delete` is for those that expire.
+        rule("berth.dev", &["sandboxes"], &["get", "list", "watch", "patch", "delete"]),
         rule("berth.dev", &["sandboxes/status"], &["patch"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         // One at a time, by its name: the operator never asks for all Secrets. `patch` exchanges a door's password.

@@ -115,8 +115,14 @@ async fn reconcile_all(
     shutdown: CancellationToken,
 ) {
     let recorder = Recorder::new(client.clone(), Reporter::from(names::MANAGER));
-    let (platform, counted) = (Arc::new(platform), metrics.clone());
-    let context = Context { client: client.clone(), platform, namespaces, recorder, metrics: counted };
+    let context = Context {
+        client: client.clone(),
+        platform: Arc::new(platform),
+        namespaces,
+        recorder,
+        metrics: metrics.clone(),
+        memory: Arc::default(),
+    };
     let state = Arc::new(State { context, failures: Mutex::default() });
     let sandboxes: Api<DeserializeGuard<Sandbox>> = Api::all(client.clone());
     let ours = watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY, names::MANAGER));
@@ -237,6 +243,10 @@ fn pause(attempt: u32, part: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use berth_api::{ConditionType, condition::find};
+    use k8s_openapi::{
+        apimachinery::pkg::apis::meta::v1::Time,
+        jiff::{SignedDuration, Timestamp},
+    };
     use serde_json::json;
 
     use super::*;
@@ -291,6 +301,28 @@ mod tests {
         assert_eq!(status.observed_generation, Some(2), "the manifest of now was not looked at");
         let events = calls.of("POST", "/events");
         assert_eq!(events.iter().map(|event| &event.body["reason"]).collect::<Vec<_>>(), ["ReconcileFailed"]);
+    }
+
+    #[tokio::test]
+    async fn one_whose_time_is_over_is_deleted_and_no_other() {
+        for (lives, expected) in [("100d", 0), ("1m", 1)] {
+            let (context, calls) = fake::context(|call| match call.method.as_str() {
+                "DELETE" => (200, json!({ "kind": "Status", "status": "Success" })),
+                "GET" if call.path.ends_with("-sandbox") => fake::refused(404, "none"),
+                "POST" => (200, call.body.clone()),
+                _ => fake::refused(500, "enough"),
+            });
+            let state = Arc::new(State { context, failures: Mutex::default() });
+            let mut sandbox = ready();
+            sandbox.spec.settings.expires_after = Some(lives.to_owned());
+            sandbox.metadata.creation_timestamp = Some(Time(Timestamp::now() - SignedDuration::from_mins(2)));
+            let _ = pass(guarded(&sandbox), Arc::clone(&state)).await;
+            let deleted = calls.of("DELETE", "/sandboxes/one");
+            assert_eq!(deleted.len(), expected, "{lives}");
+            assert!(deleted.iter().all(|call| call.body["preconditions"]["uid"] == sample::UID));
+            let told = calls.of("POST", "/events");
+            assert_eq!(told.iter().filter(|event| event.body["reason"] == "Expired").count(), expected);
+        }
     }
 
     #[test]

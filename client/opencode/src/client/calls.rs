@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_wire::door::{DoorState, DoorTurns};
-use reqwest::StatusCode;
+use berth_wire::{
+    admission::{GateState, HoldGate},
+    door::{DoorState, DoorTurns},
+};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Call, OpencodeClient, prompt::Prompt};
@@ -144,6 +147,13 @@ impl OpencodeClient {
     /// What runs in opencode, as its door sees it. Only a door answers this.
     pub async fn door_turns(&self) -> Result<DoorTurns, ClientError> {
         self.read(Call::get(&["berth", "turns"])).await
+    }
+
+    /// Takes the door's gate, keeps it, or moves it on; where it stands then. Only a door answers this.
+    pub async fn hold_gate(&self, gate: &HoldGate) -> Result<GateState, ClientError> {
+        let body =
+            serde_json::to_value(gate).map_err(|error| ClientError::InvalidRequest(error.to_string()))?;
+        self.write(Call { body: Some(body), ..Call::new(Method::PUT, &["berth", "gate"]) }).await
     }
 
     /// State of opencode as its door sees it. Only a door answers this.

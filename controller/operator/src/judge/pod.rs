@@ -4,7 +4,7 @@ use berth_api::{Reason, layout};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,
 };
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 /// Why a pod does not come up by itself, or why it is no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,9 @@ pub struct Trouble {
     /// What the cluster says, and which container.
     pub message: String,
 }
+
+/// The name by which the end of a whole pod is remembered, beside those of containers.
+pub(crate) const POD: &str = "pod";
 
 /// Longest message of a container that is passed on, in characters.
 const MESSAGE_MAX: usize = 512;
@@ -53,6 +56,57 @@ pub(crate) fn is_sidecar_ready(pod: &Pod) -> bool {
     statuses(pod).any(|status| status.name == layout::SIDECAR && status.ready)
 }
 
+/// Since when the pod is ready, or not.
+pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    condition(pod, "Ready")?.last_transition_time.as_ref().map(|time| time.0)
+}
+
+/// Whether the pod's node is not heard of.
+pub(crate) fn is_lost(pod: &Pod) -> bool {
+    disrupted(pod).is_some_and(|told| told.reason.as_deref() == Some(TAINTED))
+        || node_not_ready(pod).is_some()
+}
+
+/// Whether the cluster wants the pod gone, as the reason of a deletion.
+fn disrupted(pod: &Pod) -> Option<&PodCondition> {
+    condition(pod, "DisruptionTarget").filter(|told| told.status == "True")
+}
+
+/// Reason of such a deletion: the node has a taint that the pod does not put up with, as one that is lost has.
+const TAINTED: &str = "DeletionByTaintManager";
+
+/// Why a pod ended as a whole, and when, where nobody asked for that.
+pub(crate) fn end_of(pod: &Pod) -> Option<(Trouble, Option<Time>)> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if let Some("Failed" | "Succeeded") = phase {
+        return whole(pod).map(|trouble| (trouble, last_moment(pod)));
+    }
+    pod.metadata.deletion_timestamp.as_ref()?;
+    let told = disrupted(pod)?;
+    let reason = if told.reason.as_deref() == Some(TAINTED) { Reason::NodeLost } else { Reason::Evicted };
+    let message = told.message.clone().or_else(|| told.reason.clone()).unwrap_or_default();
+    Some((Trouble { reason, message }, last_moment(pod)))
+}
+
+/// The last moment of which the pod tells: a pod that ended tells no newer ones.
+fn last_moment(pod: &Pod) -> Option<Time> {
+    let containers =
+        statuses(pod).filter_map(|status| status.state.as_ref()?.terminated.as_ref()?.finished_at.clone());
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let turned = conditions.filter_map(|told| told.last_transition_time.clone());
+    let begun = pod.status.as_ref().and_then(|status| status.start_time.clone());
+    containers.chain(turned).chain(begun).chain(pod.metadata.creation_timestamp.clone()).max()
+}
+
+/// Containers that ended, with why and when: as they are now, or before they were started again.
+pub(crate) fn ends_of_containers(pod: &Pod) -> impl Iterator<Item = (&str, Trouble, Option<Time>)> {
+    statuses(pod).flat_map(|status| {
+        let states = [status.state.as_ref(), status.last_state.as_ref()];
+        let ended = states.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
+        ended.map(|ended| (status.name.as_str(), ends(status, ended), ended.finished_at.clone()))
+    })
+}
+
 fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
     let sidecars = status.and_then(|status| status.init_container_statuses.as_ref());
@@ -68,9 +122,24 @@ fn whole(pod: &Pod) -> Option<Trouble> {
         (Some("Evicted"), _) => Reason::Evicted,
         (Some("NodeLost"), _) | (_, Some("Unknown")) => Reason::NodeLost,
         (_, Some("Failed" | "Succeeded")) => Reason::PodEnded,
-        _ => return node_not_ready(pod),
+        _ => return node_not_ready(pod).or_else(|| node_lost(pod)),
     };
     Some(Trouble { reason: cause, message: format!("The pod ended; another one is made. {}", message()) })
+}
+
+/// The cluster wants the pod gone from a node that is not heard of, and that has to do it.
+fn node_lost(pod: &Pod) -> Option<Trouble> {
+    pod.metadata.deletion_timestamp.as_ref()?;
+    let is_lost = disrupted(pod).is_some_and(|told| told.reason.as_deref() == Some(TAINTED));
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("<name>");
+    is_lost.then(|| Trouble {
+        reason: Reason::NodeLost,
+        message: format!(
+            "The pod has to leave node {node} and does not: no other pod is made while that one may write to the \
+             workspace. Bring the node back, or once it is off for sure: kubectl taint nodes {node} \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        ),
+    })
 }
 
 /// The node's own controller says so when it does not hear of the node; the containers' states are old then.

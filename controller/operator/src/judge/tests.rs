@@ -144,6 +144,50 @@ fn after_a_pass_that_failed_nothing_is_told_to_be_ready_and_the_rest_stays() {
 }
 
 #[test]
+fn one_that_is_to_rest_says_so_until_it_has_its_pod_again() {
+    let pod = pod_with(running(), running(), true);
+    for (suspended, pod, of_ready, of_suspended) in [
+        (false, Some(&pod), ("True", Reason::Available), ("False", Reason::NotSuspended)),
+        (true, Some(&pod), ("False", Reason::Suspending), ("False", Reason::Suspending)),
+        (true, None, ("False", Reason::Suspended), ("True", Reason::Suspended)),
+        (false, None, ("False", Reason::Creating), ("False", Reason::NotSuspended)),
+    ] {
+        let findings = judge(&Seen { suspended, ..seen(pod) });
+        assert_eq!(told(&findings, ConditionType::Ready), of_ready);
+        assert_eq!(told(&findings, ConditionType::Suspended), of_suspended);
+    }
+    let blocked = Blocked { reason: Reason::Invalid, message: "discardWorkspace".to_owned() };
+    let findings = judge(&Seen { blocked: Some(&blocked), ..seen(Some(&pod)) });
+    assert_eq!(told(&findings, ConditionType::Ready), ("False", Reason::Invalid));
+}
+
+#[test]
+fn why_the_next_pod_comes_later_is_how_the_last_one_ended() {
+    let last = LastExit {
+        container: POD.to_owned(),
+        reason: "Evicted".to_owned(),
+        message: Some("low on disk".to_owned()),
+        ..LastExit::default()
+    };
+    let before = SandboxStatus { last_exits: vec![last], ..SandboxStatus::default() };
+    let findings = judge(&Seen { before: Some(&before), next_pod_in: Some(40), ..seen(None) });
+    assert_eq!(told(&findings, ConditionType::Ready), ("False", Reason::Evicted));
+    assert!(findings[0].message.contains("low on disk"), "{findings:?}");
+}
+
+#[test]
+fn a_pod_that_cannot_leave_its_lost_node_says_what_a_person_can_do() {
+    let mut pod = pod_with(running(), running(), false);
+    pod.metadata.deletion_timestamp = Some(Time(Timestamp::from_second(1).unwrap()));
+    let lost = json!({ "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager" });
+    let conditions = pod.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    conditions.push(serde_json::from_value(lost).unwrap());
+    let findings = judge(&seen(Some(&pod)));
+    assert_eq!(told(&findings, ConditionType::Ready), ("False", Reason::NodeLost));
+    assert!(findings[0].message.contains("kubectl taint nodes node-1"), "{findings:?}");
+}
+
+#[test]
 fn a_lost_workspace_stays_lost() {
     let kind = ConditionType::WorkspaceIntact;
     let pod = pod_with(running(), running(), true);

@@ -3,6 +3,7 @@
 
 mod deaths;
 mod deletion;
+mod life;
 mod manifest;
 mod operator;
 mod walls;
@@ -25,6 +26,8 @@ const TESTS: &[(&str, Body)] = &[
         Box::pin(walls::reads_and_reaches_nothing_private(case))
     }),
     ("fake_door_gets_no_password", |case| Box::pin(walls::fake_door_gets_no_password(case))),
+    ("sandbox_expires_and_leaves_its_claim", |case| Box::pin(life::expires_and_leaves_its_claim(case))),
+    ("sandbox_rests_and_returns_with_its_work", |case| Box::pin(life::rests_and_returns_with_its_work(case))),
     ("opencode_killed_in_mid_turn", |case| Box::pin(deaths::opencode_killed(case))),
     ("supervisor_killed_in_mid_turn", |case| Box::pin(deaths::supervisor_killed(case))),
     ("sidecar_killed_in_mid_turn", |case| Box::pin(deaths::sidecar_killed(case))),

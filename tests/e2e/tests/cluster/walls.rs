@@ -172,6 +172,20 @@ pub(crate) async fn fake_door_gets_no_password(case: Case) {
     assert!(!heard.contains(&case.password("one").await), "{heard}");
     assert!(!told.contains("second"), "it got a prompt: {heard}");
 
+    // The password is exchanged for that, and the old one holds on.
+    let old = case.password("one").await;
+    until("another password beside the old one", async || {
+        let secret =
+            case.api::<Secret>().get(&names::secret("one")).await.map_err(|error| error.to_string())?;
+        let data = secret.data.unwrap_or_default();
+        let held = [names::DOOR_PASSWORD, names::DOOR_PASSWORD_PREVIOUS].map(|key| data.get(key).cloned());
+        match held {
+            [Some(current), Some(next)] if current.0 == old.as_bytes() && next != current => Ok(()),
+            held => Err(format!("{} passwords", held.iter().flatten().count())),
+        }
+    })
+    .await;
+
     case.shell("one", "kill $(cat /workspace/impostor)", &[]).await.expect("it can be ended");
     let log = berth_tests::SessionLog::until_end(&case.berth, session, turn.id).await;
     log.check();
