@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use crate::{
     arch::Arch,
     packages::{self, CERTIFICATES},
-    pod,
+    pod::{self, Way},
     process::{capture, run_shown},
     workspace::Workspace,
 };
@@ -66,16 +66,21 @@ pub(crate) enum Builder {
 pub(crate) struct Recipe {
     /// By what.
     pub(crate) builder: Builder,
-    /// Cargo's profile for the programs in them.
-    pub(crate) profile: &'static str,
-    /// For which processor.
-    pub(crate) arch: Arch,
+    /// The programs in them.
+    pub(crate) programs: Way,
 }
 
 impl Recipe {
     /// For this machine, with buildah.
     fn local(profile: &'static str) -> Self {
-        Self { builder: Builder::Buildah, profile, arch: Arch::LOCAL }
+        Self { builder: Builder::Buildah, programs: Way::local(profile) }
+    }
+
+    /// Tells archives apart that are not for this machine, or not for its tests.
+    fn suffix(self) -> String {
+        let Way { arch, is_auditable, .. } = self.programs;
+        let arch = if arch == Arch::LOCAL { String::new() } else { format!("-{}", arch.name()) };
+        if is_auditable { format!("{arch}-release") } else { arch }
     }
 }
 
@@ -151,7 +156,7 @@ impl Image {
         let containerfile = workspace.root.join("deploy/images").join(&name).join("Containerfile");
         copy(&containerfile, &context.join("Containerfile"))?;
         self.gather(workspace, recipe, &context)?;
-        let of = if recipe.arch == Arch::LOCAL { String::new() } else { format!("-{}", recipe.arch.name()) };
+        let of = recipe.suffix();
         let archive = home.join(format!("{name}{of}.tar"));
         let stamp = home.join(format!("{name}{of}.sources"));
         let sources = format!("{:?} {}", recipe.builder, hash(&context)?);
@@ -176,10 +181,13 @@ impl Image {
             Builder::Buildah => {
                 if self == Self::Sandbox {
                     // Its Containerfile runs programs of the image.
-                    ensure!(recipe.arch == Arch::LOCAL, "it is built on a machine with such a processor");
+                    ensure!(
+                        recipe.programs.arch == Arch::LOCAL,
+                        "it is built on a machine with such a processor"
+                    );
                     make_base(workspace)?;
                 }
-                build(workspace, context, &self.reference(), recipe.arch, archive)
+                build(workspace, context, &self.reference(), recipe.programs.arch, archive)
             }
             Builder::Docker => build_with_docker(workspace, context, &self.reference(), archive),
         }
@@ -187,8 +195,7 @@ impl Image {
 
     /// Puts what the Containerfile copies into its context.
     fn gather(self, workspace: &Workspace, recipe: Recipe, context: &Path) -> anyhow::Result<()> {
-        let programs =
-            |package: &str| pod::static_programs(workspace, recipe.arch, recipe.profile, &[package]);
+        let programs = |package: &str| pod::static_programs(workspace, recipe.programs, &[package]);
         match self {
             Self::Sidecar => {
                 copy(Path::new(CERTIFICATES), &context.join("ca-certificates.crt"))?;

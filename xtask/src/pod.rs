@@ -3,13 +3,13 @@
 use std::{
     fs,
     path::PathBuf,
-    process::{ExitCode, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{arch::Arch, cross, process::shown, workspace::Workspace};
+use crate::{arch::Arch, cross, process::shown, tools, workspace::Workspace};
 
 /// Cargo's profile for what is shipped: small.
 pub(crate) const POD_PROFILE: &str = "pod";
@@ -19,6 +19,24 @@ const PACKAGES: [&str; 2] = ["berth-serve", "berth-sidecar"];
 
 /// Type of an ELF program header that names the dynamic linker; a static program has none.
 const PT_INTERP: u32 = 3;
+
+/// How programs for any image are built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    /// For which processor.
+    pub(crate) arch: Arch,
+    /// Cargo's profile.
+    pub(crate) profile: &'static str,
+    /// Whether each tells which crates it is built from, to those who look for known faults.
+    pub(crate) is_auditable: bool,
+}
+
+impl Way {
+    /// For this machine.
+    pub(crate) const fn local(profile: &'static str) -> Self {
+        Self { arch: Arch::LOCAL, profile, is_auditable: false }
+    }
+}
 
 /// Builds them all, and prints one line for each.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
@@ -30,19 +48,23 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 
 /// Builds them all, and gives their paths.
 pub(crate) fn programs(workspace: &Workspace) -> anyhow::Result<Vec<PathBuf>> {
-    static_programs(workspace, Arch::LOCAL, POD_PROFILE, &PACKAGES)
+    static_programs(workspace, Way::local(POD_PROFILE), &PACKAGES)
 }
 
 /// Builds the programs of these packages for any image, and gives their paths.
 pub(crate) fn static_programs(
     workspace: &Workspace,
-    arch: Arch,
-    profile: &str,
+    way: Way,
     packages: &[&str],
 ) -> anyhow::Result<Vec<PathBuf>> {
-    let tools = cross::tools(workspace, arch)?;
-    let arguments = ["--profile", profile, "--target", arch.target()];
-    let programs = build_with(workspace, &tools, &arguments, packages)?;
+    let mut cargo = workspace.command(&workspace.cargo);
+    if way.is_auditable {
+        cargo = workspace.command(tools::cargo_auditable(workspace)?);
+        cargo.arg("auditable");
+    }
+    cargo.envs(cross::tools(workspace, way.arch)?);
+    let arguments = ["--profile", way.profile, "--target", way.arch.target()];
+    let programs = build_with(cargo, &arguments, packages)?;
     for path in &programs {
         let shown = path.display();
         let bytes = fs::read(path).with_context(|| shown.to_string())?;
@@ -58,18 +80,10 @@ pub(crate) fn build_programs(
     arguments: &[&str],
     packages: &[&str],
 ) -> anyhow::Result<Vec<PathBuf>> {
-    build_with(workspace, &[], arguments, packages)
+    build_with(workspace.command(&workspace.cargo), arguments, packages)
 }
 
-/// The same, with variables for another processor's tools.
-fn build_with(
-    workspace: &Workspace,
-    tools: &[(String, PathBuf)],
-    arguments: &[&str],
-    packages: &[&str],
-) -> anyhow::Result<Vec<PathBuf>> {
-    let mut cargo = workspace.command(&workspace.cargo);
-    cargo.envs(tools.iter().map(|(name, path)| (name, path)));
+fn build_with(mut cargo: Command, arguments: &[&str], packages: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     cargo.args(["build", "--bins", "--message-format", "json-render-diagnostics"]).args(arguments);
     cargo.args(packages.iter().flat_map(|package| ["--package", package]));
     let output = cargo.stderr(Stdio::inherit()).output().with_context(|| shown(&cargo))?;

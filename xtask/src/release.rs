@@ -25,7 +25,7 @@ use clap::{Args, Subcommand};
 use crate::{
     arch::Arch,
     images::{self, Image},
-    pod,
+    pod::{POD_PROFILE, Way},
     workspace::Workspace,
 };
 
@@ -103,8 +103,9 @@ impl Build {
         if self.images.is_empty() { all } else { self.images.clone() }
     }
 
-    const fn profile(&self) -> &'static str {
-        if self.quick { images::QUICK } else { pod::POD_PROFILE }
+    const fn programs(&self, arch: Arch) -> Way {
+        let profile = if self.quick { images::QUICK } else { POD_PROFILE };
+        Way { arch, profile, is_auditable: true }
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::Context;
 use crate::{process::run_shown, workspace::Workspace};
 
 const CARGO_DENY: &str = "0.20.2";
+const CARGO_AUDITABLE: &str = "0.7.7";
 const CARGO_FUZZ: &str = "0.13.2";
 const ACTIONLINT: &str = "1.7.12";
 const HELM: &str = "3.22.0";
@@ -14,6 +15,11 @@ const HELM: &str = "3.22.0";
 /// Path of cargo-deny; building it takes several minutes the first time.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     cargo_install(workspace, "cargo-deny", CARGO_DENY)
+}
+
+/// Path of cargo-auditable.
+pub(crate) fn cargo_auditable(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    cargo_install(workspace, "cargo-auditable", CARGO_AUDITABLE)
 }
 
 /// Path of cargo-fuzz.

@@ -23,16 +23,18 @@ pub(super) fn build(workspace: &Workspace, place: &Place, build: &Build) -> anyh
 
 fn images(workspace: &Workspace, place: &Place, build: &Build, arch: Arch) -> anyhow::Result<()> {
     let images = build.images(arch);
-    let recipe = Recipe { builder: Builder::Buildah, profile: build.profile(), arch };
+    let recipe = Recipe { builder: Builder::Buildah, programs: build.programs(arch) };
     let (archives, _held) = images::several(workspace, &images, recipe)?;
     for (image, archive) in images.iter().zip(archives) {
         copy(&archive, &place.image(*image, arch))?;
+        // The cache keeps what tests want.
+        fs::remove_file(archive)?;
     }
     Ok(())
 }
 
 fn command(workspace: &Workspace, place: &Place, build: &Build, arch: Arch) -> anyhow::Result<()> {
-    let programs = pod::static_programs(workspace, arch, build.profile(), &["berth-cli"])?;
+    let programs = pod::static_programs(workspace, build.programs(arch), &["berth-cli"])?;
     let program = programs.first().context("no program was built")?;
     let archive = place.archive(arch);
     fs::create_dir_all(place.archives())?;

@@ -1,5 +1,5 @@
-//! Lists what is in images and archives: Debian's packages by their own records, and crates by those that
-//! cargo-auditable leaves in programs, or else by Cargo.lock. IO.
+//! Lists what is in images and archives: Debian's packages by their own records, and crates by what
+//! cargo-auditable leaves in programs. IO.
 
 use std::{fs, path::Path, process::Command};
 
