@@ -10,6 +10,7 @@ use crate::exit::ControllerError;
 pub(crate) mod directory;
 mod place;
 pub mod rules;
+mod work;
 
 /// Bound on making a connection to the apiserver.
 const CONNECT: Duration = Duration::from_secs(10);

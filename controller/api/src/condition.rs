@@ -115,6 +115,8 @@ names! {
         NotSuspended,
         /// The time that the manifest gives the sandbox is over.
         Expired,
+        /// Its pod is made again on another node.
+        Moving,
         /// The last pass came to its end.
         Reconciled,
         /// Passes over the sandbox fail: what the other conditions say may be old.

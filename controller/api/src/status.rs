@@ -39,6 +39,9 @@ pub struct SandboxStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub last_exits: Vec<LastExit>,
+    /// Since when the server has turns to run there, or that wait; absent while it has none. The server's own word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_work_since: Option<Time>,
     /// Secret with the password of the sandbox's door, in the sandbox's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
@@ -58,6 +61,9 @@ pub struct PodReference {
     /// Its address, once it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+    /// Its node, once it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// A template, in the version that was used.

@@ -25,7 +25,7 @@ use crate::{
     judge::Blocked,
     passwords::new_password,
     prepare::{Prepared, PreparedWorkspace},
-    refusal,
+    protection, refusal,
 };
 
 /// How soon a name is looked at again that is taken by what is going away, at first and when that takes long: a volume or
@@ -43,6 +43,15 @@ fn soon(made_at: Option<Timestamp>, now: Timestamp) -> Duration {
     let [soon, later] = SOON;
     let waits_long = made_at.is_some_and(|at| now.duration_since(at).as_secs() >= LONG);
     if waits_long { later } else { soon }
+}
+
+/// What the status tells that the pod depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// How pods and containers ended.
+    pub(crate) exits: &'a [LastExit],
+    /// Turns run, or wait.
+    pub(crate) at_work: bool,
 }
 
 /// What came of it.
@@ -83,11 +92,11 @@ pub(crate) async fn apply(
     prepared: &Prepared,
     resources: Resources,
     pod: Option<Pod>,
-    exits: &[LastExit],
+    known: Known<'_>,
 ) -> Result<Applied, ReconcileError> {
     let owned = pod.as_ref().is_some_and(|pod| is_owned(pod, &prepared.owner.uid));
     let mut applied = Applied { pod: pod.clone().filter(|_| owned), ..Applied::default() };
-    match Box::pin(write(client, prepared, resources, (pod, exits), &mut applied)).await {
+    match Box::pin(write(client, prepared, resources, (pod, known), &mut applied)).await {
         Ok(()) => Ok(applied),
         Err(Halt::Blocked(blocked, again)) => {
             Ok(Applied { blocked: Some(blocked), again: Some(again), ..applied })
@@ -100,7 +109,7 @@ async fn write(
     client: &Client,
     prepared: &Prepared,
     resources: Resources,
-    (there, exits): (Option<Pod>, &[LastExit]),
+    (there, known): (Option<Pod>, Known<'_>),
     applied: &mut Applied,
 ) -> Result<(), Halt> {
     let Resources { default_deny, rule_set, service, claim, pod } = resources;
@@ -116,10 +125,13 @@ async fn write(
         owner: &prepared.owner.uid,
         suspended: prepared.suspended,
         ephemeral: matches!(prepared.workspace, PreparedWorkspace::Ephemeral { .. }),
-        exits,
+        exits: known.exits,
     };
     let step = next_step(there.as_ref(), &wish, Timestamp::now());
     applied.step = Some(step.clone());
+    if let (PodStep::Keep, Some(there)) = (&step, &there) {
+        return keep_in_step(client, prepared, &pod, there, known.at_work).await;
+    }
     ensure_pod(client, prepared, (step, pod), there, applied).await
 }
 
@@ -238,12 +250,11 @@ async fn ensure_pod(
             applied.pod =
                 Some(api.create(&PostParams::default(), &wanted).await.map_err(halt("make the pod"))?);
         }
-        PodStep::Keep => follow_rules(&api, &name, &wanted, there).await?,
         // Its end is seen by the watch; one that nobody made for a sandbox is not watched.
         PodStep::Wait => applied.again = Some(SOON[1]),
         PodStep::Later(pause) => applied.again = Some(pause),
         // The write of the status, or the end of the pod's turns, brings the next pass.
-        PodStep::Tell | PodStep::Stop(_) | PodStep::Rest => {}
+        PodStep::Keep | PodStep::Tell | PodStep::Stop(_) | PodStep::Rest => {}
         PodStep::Remove(uid) => remove(&api, &name, uid, None).await?,
         PodStep::Force(uid) => {
             tracing::warn!(namespace = prepared.namespace, pod = name, "a pod of a lost node is given up");
@@ -257,17 +268,27 @@ async fn ensure_pod(
     Ok(())
 }
 
-/// The network's rules can be changed while the pod lives.
-async fn follow_rules(api: &Api<Pod>, name: &str, wanted: &Pod, there: Option<Pod>) -> Result<(), Halt> {
-    let label =
-        |pod: &Pod| pod.metadata.labels.as_ref().and_then(|labels| labels.get(names::RULE_SET)).cloned();
-    let Some(there) = there.filter(|there| label(there) != label(wanted)) else { return Ok(()) };
-    let change = json!({ "metadata": {
-        "uid": there.metadata.uid, "labels": { names::RULE_SET: label(wanted) },
-    } });
-    api.patch(name, &PatchParams::default(), &Patch::Merge(&change))
-        .await
-        .map_err(cannot("change the pod's network rules"))?;
+/// What can be changed while the pod lives: the network's rules, and whether others may move it.
+async fn keep_in_step(
+    client: &Client,
+    prepared: &Prepared,
+    wanted: &Pod,
+    there: &Pod,
+    at_work: bool,
+) -> Result<(), Halt> {
+    let rules = |pod: &Pod| pod.labels().get(names::RULE_SET).cloned();
+    let annotations = protection::changes(there, wanted, at_work);
+    let mut change = json!({ "metadata": { "uid": there.metadata.uid } });
+    if rules(there) != rules(wanted) {
+        change["metadata"]["labels"] = json!({ names::RULE_SET: rules(wanted) });
+    } else if annotations.is_empty() {
+        return Ok(());
+    }
+    change["metadata"]["annotations"] = json!(annotations);
+    let api: Api<Pod> = Api::namespaced(client.clone(), &prepared.namespace);
+    let name = names::pod(&prepared.name);
+    let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&change)).await;
+    patched.map_err(cannot("change the pod's rules or annotations"))?;
     Ok(())
 }
 

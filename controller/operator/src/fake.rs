@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 
 pub(crate) use crate::reconcile::Context;
-use crate::{build::sample, metrics::Metrics, namespaces::Namespaces};
+use crate::{build::sample, metrics::Metrics, moving::Cordons, namespaces::Namespaces};
 
 /// One call.
 #[derive(Debug, Clone)]
@@ -73,6 +73,7 @@ pub(crate) fn context(answer: impl Fn(&Call) -> (u16, Value) + Send + Sync + 'st
         metrics: Metrics::default(),
         namespaces: Namespaces::default(),
         memory: Arc::default(),
+        cordons: Cordons::default(),
     };
     (context, calls)
 }

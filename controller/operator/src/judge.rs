@@ -111,8 +111,9 @@ pub fn reference(seen: &Seen<'_>) -> Option<PodReference> {
     let before = || seen.before.and_then(|before| before.pod.clone());
     let Some(pod) = seen.pod else { return before() };
     let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     match (&pod.metadata.name, &pod.metadata.uid) {
-        (Some(name), Some(uid)) => Some(PodReference { name: name.clone(), uid: uid.clone(), ip }),
+        (Some(name), Some(uid)) => Some(PodReference { name: name.clone(), uid: uid.clone(), ip, node }),
         _ => before(),
     }
 }

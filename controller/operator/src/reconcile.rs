@@ -22,7 +22,7 @@ use rand::RngExt;
 use serde_json::json;
 
 use crate::{
-    apply::{Applied, apply, keep_claim},
+    apply::{Applied, Known, apply, keep_claim},
     build::build,
     decide::{PodStep, is_owned},
     door, ending,
@@ -32,6 +32,7 @@ use crate::{
     lifetime,
     memory::Memory,
     metrics::Metrics,
+    moving::{Cordons, move_away},
     namespaces::Namespaces,
     passwords,
     platform::Platform,
@@ -73,6 +74,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// What is remembered from pass to pass.
     pub(crate) memory: Arc<Memory>,
+    /// Nodes that take no new pods.
+    pub(crate) cordons: Cordons,
 }
 
 /// One pass, and when the next one is due if nothing happens before.
@@ -97,6 +100,9 @@ pub(crate) async fn reconcile(sandbox: &Sandbox, context: &Context) -> Result<Ac
     };
     if let (Some(PodStep::Stop(_)), Some(pod)) = (&applied.step, &applied.pod) {
         applied.again = Box::pin(ending::stop(context, sandbox, &namespace, pod)).await?;
+    }
+    if let (Some(PodStep::Keep), Some(pod), Some(claim)) = (&applied.step, &applied.pod, &applied.claim) {
+        Box::pin(move_away(context, sandbox, &namespace, (pod, claim))).await?;
     }
     let known = sandbox.status.as_ref().map(|status| status.last_exits.as_slice()).unwrap_or_default();
     let last_exits = exits::remember(known, applied.pod.as_ref(), told.state.as_ref(), now);
@@ -193,8 +199,12 @@ async fn make(
     let wanted = resources.pod.annotations().get(names::POD_HASH).cloned();
     let ephemeral = matches!(prepared.workspace, PreparedWorkspace::Ephemeral { .. });
     let _inside = context.namespaces.enter(&prepared.namespace).await;
-    let exits = sandbox.status.as_ref().map(|status| status.last_exits.as_slice()).unwrap_or_default();
-    let applied = Box::pin(apply(&context.client, &prepared, resources, pod, exits)).await?;
+    let status = sandbox.status.as_ref();
+    let known = Known {
+        exits: status.map(|status| status.last_exits.as_slice()).unwrap_or_default(),
+        at_work: status.is_some_and(|status| status.at_work_since.is_some()),
+    };
+    let applied = Box::pin(apply(&context.client, &prepared, resources, pod, known)).await?;
     Ok((applied, wanted, ephemeral))
 }
 
@@ -265,6 +275,8 @@ async fn write(
     findings: &[Finding],
 ) -> Result<(), ReconcileError> {
     let api: Api<Sandbox> = Api::namespaced(context.client.clone(), namespace);
+    // What the server tells there is not ours to write.
+    let status = SandboxStatus { at_work_since: None, ..status.clone() };
     let object = json!({
         "apiVersion": Sandbox::api_version(&()), "kind": Sandbox::kind(&()),
         "metadata": { "uid": sandbox.metadata.uid }, "status": status,
@@ -283,7 +295,7 @@ async fn write(
 }
 
 /// Writes an Event, once: the status says the same, and a pass that is made again would not tell it again.
-async fn publish(sandbox: &Sandbox, context: &Context, event: &Event) {
+pub(crate) async fn publish(sandbox: &Sandbox, context: &Context, event: &Event) {
     match context.recorder.publish(event, &sandbox.object_ref(&())).await {
         Err(kube::Error::Api(status)) if refusal::is_of_a_gone_namespace(&status) => {}
         Err(error) => {
@@ -315,6 +327,7 @@ fn next_status(sandbox: &Sandbox, seen: &Seen<'_>, findings: &[Finding], now: &T
             .map(Time)
             .or_else(|| sandbox.status.as_ref()?.password_changed_at.clone()),
         last_exits: seen.last_exits.to_vec(),
+        at_work_since: sandbox.status.as_ref().and_then(|status| status.at_work_since.clone()),
         expires_at: seen.expires_at.map(Time),
         ..SandboxStatus::default()
     }

@@ -28,6 +28,9 @@ fn sandboxes() -> Vec<PolicyRule> {
         rule("", &["secrets"], &["get", "create", "patch"]),
         rule("", &["persistentvolumeclaims"], &["get", "create", "patch"]),
         rule("", &["services"], &["list", "create", "patch", "delete"]),
+        // Which of them take no new pods, and which volumes are on one of them.
+        rule("", &["nodes"], &["list", "watch"]),
+        rule("", &["persistentvolumes"], &["get"]),
         rule("", &["namespaces"], &["get"]),
         rule("networking.k8s.io", &["networkpolicies"], &["list", "create", "patch", "delete"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),

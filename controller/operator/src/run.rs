@@ -9,7 +9,7 @@ use std::{
 use berth_api::{Sandbox, names};
 use berth_wire::problem::error_chain;
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client, Resource,
     core::DeserializeGuard,
@@ -29,6 +29,7 @@ use crate::{
     election::{Candidate, LeadershipLost},
     error::ReconcileError,
     metrics::Metrics,
+    moving::Cordons,
     namespaces::Namespaces,
     platform::Platform,
     pulse::Pulse,
@@ -122,14 +123,20 @@ async fn reconcile_all(
         recorder,
         metrics: metrics.clone(),
         memory: Arc::default(),
+        cordons: Cordons::default(),
     };
+    let cordons = context.cordons.clone();
     let state = Arc::new(State { context, failures: Mutex::default() });
     let sandboxes: Api<DeserializeGuard<Sandbox>> = Api::all(client.clone());
     let ours = watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY, names::MANAGER));
     let controller = Controller::new(sandboxes, watcher::Config::default());
-    metrics.know(controller.store());
+    let known = controller.store();
+    metrics.know(known.clone());
     controller
-        .owns(Api::<Pod>::all(client), ours)
+        .owns(Api::<Pod>::all(client.clone()), ours)
+        .watches(Api::<Node>::all(client), watcher::Config::default(), move |node| {
+            cordons.concerned(&node, &known)
+        })
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(async move { shutdown.cancelled().await })
         .run(pass, failed, state)

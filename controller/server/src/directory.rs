@@ -64,6 +64,9 @@ pub trait SandboxDirectory: Send + Sync + 'static {
     /// The sandbox's door does not take the password: where it is kept there may be another one by now.
     fn refused(&self, _namespace: &str, _name: &str) {}
 
+    /// Turns run in the sandbox or wait for it, or no more.
+    fn at_work(&self, _namespace: &str, _name: &str, _at_work: bool) {}
+
     /// Why a sandbox is not ready, where that is known.
     fn unready(&self, _namespace: &str, _name: &str) -> Option<Unready> {
         None

@@ -210,6 +210,7 @@ impl Runner {
         let Common { store, limits, metrics, .. } = &self.common;
         let owner = Owner::new(Arc::clone(store), address, limits.clone(), metrics.clone(), taken)?;
         let owner = owner.noting(at_work).asking(Arc::clone(&self.readiness));
+        let _work = AtWorkMark::new(&self.common.directory, &self.key);
         Box::pin(self.run_owner(owner, address, shutdown)).await
     }
 
@@ -272,6 +273,22 @@ impl Runner {
                 return std::future::pending().await;
             }
         }
+    }
+}
+
+/// Tells the directory that there is work, until it is dropped.
+struct AtWorkMark<'a>(&'a dyn SandboxDirectory, &'a SandboxKey);
+
+impl<'a> AtWorkMark<'a> {
+    fn new(directory: &'a Arc<dyn SandboxDirectory>, key: &'a SandboxKey) -> Self {
+        directory.at_work(&key.namespace, &key.name, true);
+        Self(&**directory, key)
+    }
+}
+
+impl Drop for AtWorkMark<'_> {
+    fn drop(&mut self) {
+        self.0.at_work(&self.1.namespace, &self.1.name, false);
     }
 }
 

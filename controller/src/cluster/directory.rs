@@ -29,7 +29,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::place::{Place, unready};
+use super::{
+    place::{Place, unready},
+    work::{self, Work},
+};
 
 /// A Secret that could not be read is read again after this, and one whose password was refused not sooner.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -41,7 +44,7 @@ const READ: Duration = Duration::from_secs(10);
 const REFUSALS: usize = 64;
 
 /// A sandbox's name, by its namespace.
-type Key = (String, String);
+pub(super) type Key = (String, String);
 
 /// What the server asks. Answers come from memory.
 #[derive(Debug)]
@@ -49,6 +52,7 @@ pub(crate) struct ClusterDirectory {
     sandboxes: RwLock<Sandboxes>,
     changed: watch::Sender<()>,
     refusals: mpsc::Sender<Key>,
+    work: Arc<Work>,
 }
 
 /// The sandboxes, as far as they are known.
@@ -69,7 +73,8 @@ impl ClusterDirectory {
     pub(crate) fn new(client: Client) -> (Arc<Self>, Follower) {
         let (refusals, refused) = mpsc::channel(REFUSALS);
         let (changed, _) = watch::channel(());
-        let directory = Arc::new(Self { sandboxes: RwLock::default(), changed, refusals });
+        let work = Arc::default();
+        let directory = Arc::new(Self { sandboxes: RwLock::default(), changed, refusals, work });
         let follower = Follower {
             client,
             directory: Arc::clone(&directory),
@@ -133,6 +138,10 @@ impl SandboxDirectory for ClusterDirectory {
         }
     }
 
+    fn at_work(&self, namespace: &str, name: &str, at_work: bool) {
+        self.work.note((namespace.to_owned(), name.to_owned()), at_work);
+    }
+
     fn unready(&self, namespace: &str, name: &str) -> Option<Unready> {
         self.read(|sandboxes| sandboxes.unready.get(&(namespace.to_owned(), name.to_owned())).cloned())
     }
@@ -173,7 +182,8 @@ impl Follower {
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         let api: Api<DeserializeGuard<Sandbox>> = Api::all(self.client.clone());
         let events = watcher(api, watcher::Config::default()).default_backoff();
-        Box::pin(self.follow(events.boxed(), shutdown)).await;
+        let told = work::tell(self.client.clone(), Arc::clone(&self.directory.work), shutdown.clone());
+        tokio::join!(Box::pin(self.follow(events.boxed(), shutdown)), told);
     }
 
     async fn follow(
@@ -205,6 +215,13 @@ impl Follower {
                     Ok(sandbox) => key(&sandbox.metadata),
                     Err(invalid) => key(&invalid.metadata),
                 };
+                let told = sandbox.as_ref().is_ok_and(|sandbox| {
+                    sandbox.status.as_ref().is_some_and(|status| status.at_work_since.is_some())
+                });
+                // At the start: what this server tells it knows.
+                if told && !self.directory.read(|sandboxes| sandboxes.complete) {
+                    self.directory.work.note_stale(key.clone());
+                }
                 self.fresh.get_or_insert_default().insert(key);
                 self.apply(sandbox).await;
             }

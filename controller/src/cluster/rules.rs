@@ -3,7 +3,8 @@
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::ObjectMeta;
 
-/// The server's role: it sees all manifests, and reads the Secrets that they name, one at a time. It writes nothing.
+/// The server's role: it sees all manifests, and reads the Secrets that they name, one at a time. It writes one field of
+/// a status, and no manifest.
 pub fn server() -> ClusterRole {
     let rule = |group: &str, resource: &str, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
@@ -15,6 +16,7 @@ pub fn server() -> ClusterRole {
         metadata: ObjectMeta { name: Some("berth-server".to_owned()), ..ObjectMeta::default() },
         rules: Some(vec![
             rule("berth.dev", "sandboxes", &["get", "list", "watch"]),
+            rule("berth.dev", "sandboxes/status", &["patch"]),
             rule("", "secrets", &["get"]),
         ]),
         aggregation_rule: None,

@@ -192,7 +192,7 @@ fn a_lost_workspace_stays_lost() {
     let kind = ConditionType::WorkspaceIntact;
     let pod = pod_with(running(), running(), true);
     let with = |uid: &str| SandboxStatus {
-        pod: Some(PodReference { name: "one-sandbox".to_owned(), uid: uid.to_owned(), ip: None }),
+        pod: Some(PodReference { name: "one-sandbox".to_owned(), uid: uid.to_owned(), ip: None, node: None }),
         ..SandboxStatus::default()
     };
     let told_after = |before: &SandboxStatus, ephemeral: bool, pod: Option<&Pod>| {
@@ -252,7 +252,7 @@ fn the_doors_word_is_told_where_the_pod_tells_nothing() {
 #[test]
 fn what_is_known_of_the_manifest_stays_while_the_sandbox_is_deleted() {
     let pod = pod_with(running(), running(), true);
-    let last = PodReference { name: "one-sandbox".to_owned(), uid: "pod-0".to_owned(), ip: None };
+    let last = PodReference { name: "one-sandbox".to_owned(), uid: "pod-0".to_owned(), ip: None, node: None };
     let before = SandboxStatus { pod: Some(last), ..SandboxStatus::default() };
     let seen = Seen { before: Some(&before), ephemeral: true, wanted: Some("other"), ..seen(Some(&pod)) };
     let now = Time(Timestamp::from_second(1).unwrap());

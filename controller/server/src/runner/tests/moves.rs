@@ -46,6 +46,7 @@ struct Moving {
     /// How often it was asked whether one is gone.
     asked: watch::Sender<usize>,
     unready: Mutex<Option<Unready>>,
+    at_work: watch::Sender<bool>,
 }
 
 impl Moving {
@@ -57,6 +58,7 @@ impl Moving {
             refusals: watch::channel(0).0,
             asked: watch::channel(0).0,
             unready: Mutex::default(),
+            at_work: watch::channel(false).0,
         })
     }
 
@@ -73,6 +75,10 @@ impl SandboxDirectory for Moving {
 
     fn refused(&self, _namespace: &str, _name: &str) {
         self.refusals.send_modify(|count| *count += 1);
+    }
+
+    fn at_work(&self, _namespace: &str, _name: &str, at_work: bool) {
+        self.at_work.send_replace(at_work);
     }
 
     fn unready(&self, _namespace: &str, _name: &str) -> Option<Unready> {
@@ -156,6 +162,21 @@ async fn a_door_that_does_not_know_the_password_is_told_and_the_next_one_is_used
     within("the refusal", refusals.wait_for(|count| *count > 0)).await.unwrap();
     directory.set(vec![rig.address.clone()]);
     rig.begun(1).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn it_is_told_whether_there_is_work() {
+    let mut rig = Rig::new(Limits { linger: Duration::from_millis(100), ..limits() }).await;
+    let (session, directory) = (rig.session().await, Moving::new());
+    let mut at_work = directory.at_work.subscribe();
+    directory.set(vec![rig.address.clone()]);
+    rig.start_with(&(Arc::clone(&directory) as Arc<dyn SandboxDirectory>));
+    let (_, run) = rig.begin(session, 1).await;
+    within("word of work", at_work.wait_for(|at_work| *at_work)).await.unwrap();
+    run.complete();
+    run.idle();
+    within("word of its end", at_work.wait_for(|at_work| !at_work)).await.unwrap();
     rig.stop().await;
 }
 

@@ -1,0 +1,56 @@
+//! What keeps the cluster's own helpers from moving a pod in which the agent works. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+
+/// Annotations that say so: of the cluster autoscaler, and of Karpenter.
+const KEEP: [(&str, &str); 2] =
+    [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
+
+/// What is to change in the pod's annotations, `None` where one goes: while there is work they are ours, else what the
+/// manifest says holds.
+pub(crate) fn changes(there: &Pod, wanted: &Pod, at_work: bool) -> BTreeMap<&'static str, Option<String>> {
+    let of = |pod: &Pod, name: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    let right = |(name, value): (&'static str, &str)| {
+        let right = if at_work { Some(value.to_owned()) } else { of(wanted, name) };
+        (of(there, name) != right).then_some((name, right))
+    };
+    KEEP.into_iter().filter_map(right).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(safe: Option<&str>, disrupt: Option<&str>) -> Pod {
+        let mut pod = json!({ "metadata": { "annotations": { "note": "x" } } });
+        for ((name, _), value) in KEEP.into_iter().zip([safe, disrupt]) {
+            if let Some(value) = value {
+                pod["metadata"]["annotations"][name] = json!(value);
+            }
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_with_work_is_kept_and_one_without_is_as_its_manifest_says() {
+        let [(safe, _), (disrupt, _)] = KEEP;
+        let kept = || pod(Some("false"), Some("true"));
+        for (there, wanted, at_work, expected) in vec![
+            (pod(None, None), pod(None, None), false, vec![]),
+            (pod(None, None), pod(None, None), true, vec![(safe, Some("false")), (disrupt, Some("true"))]),
+            (kept(), pod(None, None), true, vec![]),
+            (kept(), pod(None, None), false, vec![(safe, None), (disrupt, None)]),
+            (kept(), pod(Some("true"), None), false, vec![(safe, Some("true")), (disrupt, None)]),
+            (pod(Some("true"), None), pod(Some("true"), None), false, vec![]),
+            (pod(Some("true"), Some("true")), pod(Some("true"), None), true, vec![(safe, Some("false"))]),
+        ] {
+            let changes = changes(&there, &wanted, at_work);
+            let changes: Vec<_> = changes.iter().map(|(name, value)| (*name, value.as_deref())).collect();
+            assert_eq!(changes, expected, "{there:?} {at_work}");
+        }
+    }
+}
