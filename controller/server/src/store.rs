@@ -25,6 +25,7 @@ mod contract;
 mod event;
 mod fault;
 mod list;
+mod methods;
 mod signals;
 #[cfg(test)]
 pub(crate) mod small_disk;
@@ -33,6 +34,7 @@ mod sqlite;
 pub use event::{LogBounds, LogPage, StoredEvent};
 pub use fault::Fault;
 pub use list::{HistoryRow, PromptFile, Removed, Retried, Retry, SessionQuery, TurnQuery};
+pub(crate) use methods::store_methods;
 pub use sqlite::{Sharing, SqliteStore, StoreOpenError};
 
 /// Why the store could not do as asked.

@@ -21,6 +21,7 @@ use super::rig::{Rig, limits};
 use crate::store::{
     Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, LogPage, NewSession,
     NewTurn, PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, Store, StoreError, TurnQuery,
+    store_methods,
 };
 
 const POISON: &str = "poison";
@@ -64,32 +65,7 @@ macro_rules! passed_on {
     };
 }
 
-passed_on! {
-    async fn create_session(new: NewSession) -> Session;
-    async fn session(id: Uuid) -> Option<Session>;
-    async fn has_session(id: Uuid) -> bool;
-    async fn session_of_root(sandbox: &SandboxKey, root: &str) -> Option<Uuid>;
-    async fn list_sessions(query: &SessionQuery) -> Vec<Session>;
-    async fn rename_session(id: Uuid, title: &str) -> Option<Session>;
-    async fn request_delete(id: Uuid) -> bool;
-    async fn enqueue_turn(new: NewTurn, queue_limit: i64) -> Enqueued;
-    async fn turn(id: Uuid) -> Option<Turn>;
-    async fn turn_row(id: Uuid) -> Option<HistoryRow>;
-    async fn list_turns(query: &TurnQuery) -> Vec<HistoryRow>;
-    async fn retry_turn(retry: Retry, queue_limit: i64) -> Retried;
-    async fn load_prompt(turn_id: Uuid) -> Option<Vec<PromptPart>>;
-    async fn prompt_file(turn_id: Uuid, part: usize) -> Option<PromptFile>;
-    async fn count_open_turns() -> (i64, i64);
-    async fn sandboxes_with_work() -> Vec<SandboxKey>;
-    async fn request_cancel(session_id: Uuid, which: Cancel) -> Vec<Uuid>;
-    async fn answer_ask(session_id: Uuid, id: &str, answer: Answer) -> Answered;
-    async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> LogPage;
-    async fn acquire(sandbox: &SandboxKey, owner: Uuid, lease: Duration) -> Acquired;
-    async fn renew(sandbox: &SandboxKey, fence: i64, lease: Duration) -> ();
-    async fn release(sandbox: &SandboxKey, fence: i64) -> ();
-    async fn load_work(sandbox: &SandboxKey) -> Vec<SessionWork>;
-    async fn delete_session(sandbox: &SandboxKey, fence: i64, id: Uuid) -> ();
-}
+store_methods!(passed_on);
 
 async fn poisoned() -> (Rig, Arc<Poisoned>) {
     let mut rig = Rig::new(limits()).await;

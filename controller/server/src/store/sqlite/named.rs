@@ -14,7 +14,7 @@ use super::{
     super::{
         Acquired, Answer, Answered, Cancel, Commit, Enqueued, HistoryRow, LogBounds, LogPage, NewSession,
         NewTurn, PromptFile, Retried, Retry, SandboxKey, SessionQuery, SessionWork, Store, StoreError,
-        TurnQuery, fault::Fault,
+        TurnQuery, fault::Fault, store_methods,
     },
     Sharing, SqliteFile, StoreOpenError,
 };
@@ -40,14 +40,15 @@ impl SqliteStore {
         self
     }
 
-    /// The error with the file's name. A connection that was opened while the file could not be written reads only, also
-    /// when it can be written again: the next write gets another one.
-    async fn named(&self, error: StoreError) -> StoreError {
+    /// The same, whose error has the file's name. A connection that was opened while the file could not be written reads
+    /// only, also when it can be written again: the next write gets another one.
+    async fn named<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        let Err(error) = done else { return done };
         let error = error.of_file(&self.path);
         if matches!(error, StoreError::Unusable { fault: Fault::ReadOnly, .. }) {
             self.file.close_writer().await;
         }
-        error
+        Err(error)
     }
 }
 
@@ -57,11 +58,12 @@ macro_rules! store {
         #[async_trait]
         impl Store for SqliteStore {
             $(async fn $name(&self, $($argument: $kind),*) -> Result<$output, StoreError> {
-                match self.file.$name($($argument),*).await {
-                    Err(error) => Err(self.named(error).await),
-                    done => done,
-                }
+                self.named(self.file.$name($($argument),*).await).await
             })+
+
+            async fn commit(&self, commit: Commit) -> Result<(), StoreError> {
+                self.named(self.file.commit(commit).await).await
+            }
 
             fn watch_session(&self, session_id: Uuid) -> watch::Receiver<u64> {
                 self.file.watch_session(session_id)
@@ -78,30 +80,4 @@ macro_rules! store {
     };
 }
 
-store! {
-    async fn create_session(new: NewSession) -> Session;
-    async fn session(id: Uuid) -> Option<Session>;
-    async fn has_session(id: Uuid) -> bool;
-    async fn session_of_root(sandbox: &SandboxKey, root: &str) -> Option<Uuid>;
-    async fn list_sessions(query: &SessionQuery) -> Vec<Session>;
-    async fn rename_session(id: Uuid, title: &str) -> Option<Session>;
-    async fn request_delete(id: Uuid) -> bool;
-    async fn enqueue_turn(new: NewTurn, queue_limit: i64) -> Enqueued;
-    async fn turn(id: Uuid) -> Option<Turn>;
-    async fn turn_row(id: Uuid) -> Option<HistoryRow>;
-    async fn list_turns(query: &TurnQuery) -> Vec<HistoryRow>;
-    async fn retry_turn(retry: Retry, queue_limit: i64) -> Retried;
-    async fn load_prompt(turn_id: Uuid) -> Option<Vec<PromptPart>>;
-    async fn prompt_file(turn_id: Uuid, part: usize) -> Option<PromptFile>;
-    async fn count_open_turns() -> (i64, i64);
-    async fn sandboxes_with_work() -> Vec<SandboxKey>;
-    async fn request_cancel(session_id: Uuid, which: Cancel) -> Vec<Uuid>;
-    async fn answer_ask(session_id: Uuid, id: &str, answer: Answer) -> Answered;
-    async fn read_log(session_id: Uuid, after: i64, bounds: LogBounds) -> LogPage;
-    async fn acquire(sandbox: &SandboxKey, owner: Uuid, lease: Duration) -> Acquired;
-    async fn renew(sandbox: &SandboxKey, fence: i64, lease: Duration) -> ();
-    async fn release(sandbox: &SandboxKey, fence: i64) -> ();
-    async fn load_work(sandbox: &SandboxKey) -> Vec<SessionWork>;
-    async fn commit(commit: Commit) -> ();
-    async fn delete_session(sandbox: &SandboxKey, fence: i64, id: Uuid) -> ();
-}
+store_methods!(store);
