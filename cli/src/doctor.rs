@@ -1,6 +1,5 @@
 //! `berth doctor`: looks for what stands in the way, and says how to mend it. Changes nothing. Does IO.
 //!
-//! - [`check`]: what a finding is, and how findings are shown. Pure.
 //! - [`machine`]: this machine: disk, memory, programs, the port, the clock.
 //! - [`opencode`]: opencode, and the providers that it is to work with.
 //! - [`files`]: the data directory, who may read what, and what was left behind.
@@ -20,14 +19,13 @@ use crate::{
 };
 
 pub mod bundle;
-pub mod check;
 pub mod files;
 pub mod machine;
 pub mod opencode;
 pub mod secrets;
 pub mod server;
 
-use check::{Check, Verdict};
+use berth_command::check::{self, Check, Verdict};
 
 /// `berth doctor`, checked.
 #[derive(Clone)]

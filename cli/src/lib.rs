@@ -13,6 +13,8 @@ use std::{
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
+use berth_command::{printer, replacement, table, text};
+
 pub mod args;
 pub mod ask;
 pub mod attachment;
@@ -30,17 +32,13 @@ pub mod error;
 pub mod input;
 pub mod interrupts;
 pub mod output;
-pub mod printer;
 pub mod process;
 pub mod render;
-mod replacement;
 pub mod run;
 pub mod sessions;
 pub mod shell;
 pub mod state;
 pub mod status;
-pub mod table;
-pub mod text;
 pub mod turn;
 pub mod up;
 

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+pub use berth_command::printer::Shape;
 use berth_wire::event::Voice;
 
 use crate::{
@@ -12,22 +13,9 @@ use crate::{
     text::clean,
 };
 
-/// What the two streams are connected to, and whether colour is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Standard output is a terminal.
-    pub out_terminal: bool,
-    /// Standard error is a terminal.
-    pub err_terminal: bool,
-    /// Colours and dimming are wanted on terminals.
-    pub color: bool,
-}
-
-impl Shape {
-    /// When the agent's text is to be shown.
-    pub fn pace(self) -> Pace {
-        if self.out_terminal { Pace::Streaming } else { Pace::Settled }
-    }
+/// When the agent's text is to be shown, on such streams.
+pub fn pace(shape: Shape) -> Pace {
+    if shape.out_terminal { Pace::Streaming } else { Pace::Settled }
 }
 
 /// One of the two streams.
@@ -121,7 +109,7 @@ impl Output {
                 self.out.end_line()?;
                 self.err.end_line()
             }
-            Piece::Line { tone, text } => self.side().line(style(*tone), text),
+            Piece::Line { tone, text } => self.side().line(tone.style(), text),
         }
     }
 
@@ -155,16 +143,6 @@ impl Output {
     fn flush(&mut self) -> io::Result<()> {
         self.out.writer.flush()?;
         self.err.writer.flush()
-    }
-}
-
-fn style(tone: Tone) -> &'static str {
-    match tone {
-        Tone::Tool => "",
-        Tone::Good => "32",
-        Tone::Bad => "31",
-        Tone::Ask => "1",
-        Tone::Note => "2",
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+pub use berth_command::printer::Tone;
 use berth_wire::{
     event::{
         EventPayload, Fold, PartReplaced, PermissionRequested, ProviderRetry, QuestionRequested, Resolution,
@@ -23,21 +24,6 @@ const TITLE_LIMIT: usize = 160;
 
 /// Longest difference of a file that is shown with a request to change it, in lines.
 const DIFF_LINES: usize = 60;
-
-/// How a line is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    /// A tool call that begins.
-    Tool,
-    /// Something went well.
-    Good,
-    /// Something went wrong.
-    Bad,
-    /// Somebody has to decide.
-    Ask,
-    /// By the way.
-    Note,
-}
 
 /// Something to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use crate::{
     error::CliError,
     input::{Input, Line},
     interrupts::Interrupts,
-    output::Output,
+    output::{Output, pace},
     render::{Piece, Renderer, Tone, request_lines},
     sessions,
     text::duration,
@@ -196,7 +196,7 @@ struct Follower<'a> {
 
 impl<'a> Follower<'a> {
     fn new(conversation: &'a mut Conversation, turn: &Turn) -> Self {
-        let pace = conversation.output.shape().pace();
+        let pace = pace(conversation.output.shape());
         Self {
             client: &conversation.client,
             session: conversation.session.id,

@@ -27,7 +27,8 @@ pub use fleet::{Fleet, LEASE};
 pub use log::SessionLog;
 pub use process::{Process, send};
 pub use programs::{
-    berth_program, opencode_config_home, opencode_program, schemathesis_program, sdk_modules,
+    berth_program, kubectl_berth_program, opencode_config_home, opencode_program, schemathesis_program,
+    sdk_modules,
 };
 pub use stack::{Options, Stack};
 pub use up::UpProcess;

@@ -51,6 +51,11 @@ pub fn berth_program() -> PathBuf {
     built_program("berth")
 }
 
+/// The plugin of kubectl that was built with these tests.
+pub fn kubectl_berth_program() -> PathBuf {
+    built_program("kubectl-berth")
+}
+
 /// A program of ours that was built with these tests.
 pub(crate) fn built_program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");

@@ -4,26 +4,28 @@ use std::{
     ffi::OsString,
     fmt::Write as _,
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Read, Seek, SeekFrom},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
+use berth_command::{
+    archive::{self, Member},
+    check::{self, Check},
+    secrets::without_secrets,
+};
 use berth_serve::log_file;
-use berth_testkit::fixture::Redactor;
-use flate2::{Compression, write::GzEncoder};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     DoctorConfig,
-    check::{self, Check},
     files::sandboxes,
     opencode::{read_config, version},
-    secrets::{redactor, without_secrets},
+    secrets::redactor,
     server,
 };
-use crate::{args::PROVIDER_VARIABLES, error::CliError, replacement::Replacement};
+use crate::{args::PROVIDER_VARIABLES, error::CliError};
 
 /// Most of each log, in bytes: its end.
 const LOG_MAX: u64 = 256 * 1024;
@@ -31,79 +33,30 @@ const LOG_MAX: u64 = 256 * 1024;
 const LISTED_MAX: usize = 2_000;
 /// How deep that goes.
 const DEPTH_MAX: usize = 4;
-/// The directory that everything is in.
-const ROOT: &str = "berth-diagnostics";
 
 /// Writes it. What is there takes its place only when it is whole.
 pub(super) async fn write(path: &Path, config: &DoctorConfig, checks: &[Check]) -> Result<(), CliError> {
     let members = collect(config, checks).await;
-    let failed = |source| CliError::Write { path: path.to_owned(), source };
-    let file = Replacement::begin(path, 0o600).map_err(failed)?;
-    archive(file.file(), &members).map_err(failed)?;
-    file.finish(true).map_err(failed)
-}
-
-/// A file of the archive.
-struct Member {
-    name: String,
-    text: String,
-}
-
-impl Member {
-    fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { name: name.into(), text: text.into() }
-    }
-}
-
-fn archive(file: &File, members: &[Member]) -> io::Result<()> {
-    let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
-    let time = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-    for member in members {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(member.text.len() as u64);
-        header.set_mode(0o644);
-        header.set_mtime(time);
-        archive.append_data(&mut header, format!("{ROOT}/{}", member.name), member.text.as_bytes())?;
-    }
-    let mut file = archive.into_inner()?.finish()?;
-    file.flush()?;
-    file.sync_all()
+    archive::write(path, &members).map_err(|source| CliError::Write { path: path.to_owned(), source })
 }
 
 /// Everything that goes in. Every text passes the redactor, whatever it is.
 async fn collect(config: &DoctorConfig, checks: &[Check]) -> Vec<Member> {
     let redactor = redactor(config);
     let mut members = vec![
-        Member::new("doctor.json", pretty(&check::json(checks))),
-        Member::new("versions.json", pretty(&versions(config).await)),
+        Member::json("doctor.json", &check::json(checks)),
+        Member::json("versions.json", &versions(config).await),
         Member::new("environment.txt", environment(config)),
         Member::new("data.txt", listing(config.server.state.root())),
-        Member::new("server.json", pretty(&server_state(config).await)),
+        Member::json("server.json", &server_state(config).await),
     ];
     let configs = read_config(config).into_iter().enumerate();
     members.extend(configs.map(|(index, (path, value))| {
         let value = json!({ "path": path, "content": without_secrets(value, &redactor) });
-        Member::new(format!("config/{index}.json"), pretty(&value))
+        Member::json(format!("config/{index}.json"), &value)
     }));
     members.extend(logs(config));
-    for member in &mut members {
-        member.text = clean(&redactor, member);
-        member.name = redactor.text(&member.name);
-    }
-    members
-}
-
-/// JSON also loses what only its names tell.
-fn clean(redactor: &Redactor, member: &Member) -> String {
-    let is_json = Path::new(&member.name).extension().is_some_and(|extension| extension == "json");
-    match serde_json::from_str(&member.text) {
-        Ok(value) if is_json => redactor.text(&pretty(&redactor.value(value))),
-        _ => redactor.text(&member.text),
-    }
-}
-
-fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
+    members.into_iter().map(|member| member.redacted(&redactor)).collect()
 }
 
 async fn versions(config: &DoctorConfig) -> Value {

@@ -6,10 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use berth_command::check::Check;
 use berth_serve::Holder as Supervisor;
 use rustix::fs::{Access, access};
 
-use super::{DoctorConfig, check::Check, machine::existing};
+use super::{DoctorConfig, machine::existing};
 use crate::{process, state::ServerNote};
 
 /// Most sandboxes that are looked at.
@@ -114,7 +115,7 @@ fn supervisor(data: &Path) -> Option<Supervisor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::check::Verdict;
+    use berth_command::check::Verdict;
 
     #[test]
     fn a_directory_that_can_be_made_is_good_and_a_file_is_not() {

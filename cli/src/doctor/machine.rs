@@ -7,9 +7,10 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use berth_command::check::Check;
 use jiff::Timestamp;
 
-use super::{DoctorConfig, check::Check};
+use super::DoctorConfig;
 use crate::{state::ServerNote, up::binary::is_program};
 
 const MIB: u64 = 1024 * 1024;
@@ -153,7 +154,7 @@ fn programs(path: &[PathBuf]) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::check::Verdict;
+    use berth_command::check::Verdict;
 
     #[test]
     fn sizes_and_memory_are_read() {

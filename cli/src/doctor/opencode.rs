@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use berth_command::check::Check;
 use berth_opencode::Protocol;
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
-use super::{DoctorConfig, check::Check};
+use super::DoctorConfig;
 use crate::{args::PROVIDER_VARIABLES, error::error_chain, up::binary::OPENCODE_VERSION};
 
 /// `opencode --version` takes half a second, on a busy machine a few.

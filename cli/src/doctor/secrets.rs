@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use berth_command::secrets::{in_config, strings};
 use berth_testkit::fixture::Redactor;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -29,8 +30,6 @@ const NOT_SECRET: [&str; 2] = ["AWS_REGION", "AZURE_RESOURCE_NAME"];
 /// Ends of the names of variables that hold secrets.
 const SECRET_NAMES: [&str; 8] =
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "AUTH"];
-/// In opencode's configuration, what is below these may be secret whatever it is called.
-const SECRET_PLACES: [&str; 4] = ["environment", "env", "headers", "options"];
 
 /// Takes out whatever is secret here, and whatever looks like it.
 pub(super) fn redactor(config: &DoctorConfig) -> Redactor {
@@ -49,8 +48,7 @@ pub(super) fn redactor(config: &DoctorConfig) -> Redactor {
     for path in configurations(config) {
         match parse(&path) {
             Ok(value) => {
-                let mut found = Vec::new();
-                in_config(&value.unwrap_or_default(), &mut found);
+                let found = in_config(&value.unwrap_or_default());
                 let named = found.iter().flat_map(|text| referred_to(text, &path, &config.environment));
                 let named: Vec<String> = named.collect();
                 secrets.extend(found.into_iter().chain(named));
@@ -121,31 +119,6 @@ fn of_environment(environment: &BTreeMap<OsString, OsString>) -> impl Iterator<I
     named.map(|(_, value)| value.to_string_lossy().into_owned())
 }
 
-/// Every string in a value.
-fn strings(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::String(text) => found.push(text.clone()),
-        Value::Array(list) => list.iter().for_each(|item| strings(item, found)),
-        Value::Object(map) => map.values().for_each(|item| strings(item, found)),
-        _ => {}
-    }
-}
-
-/// What may be secret in opencode's configuration.
-fn in_config(value: &Value, found: &mut Vec<String>) {
-    if let Value::Object(map) = value {
-        for (name, item) in map {
-            if SECRET_PLACES.contains(&name.as_str()) {
-                strings(&without_addresses(item), found);
-            } else if name == "command" {
-                strings(&arguments(item), found);
-            } else {
-                in_config(item, found);
-            }
-        }
-    }
-}
-
 /// What may be secret in a configuration that cannot be read as one: whatever is between quotes and names nothing.
 /// Quotes that are missing make values of what is between values, so both readings count.
 fn in_broken(text: &str, found: &mut Vec<String>) {
@@ -161,102 +134,9 @@ fn in_broken(text: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A configuration of opencode with nothing in it that may be secret.
-pub(super) fn without_secrets(value: Value, redactor: &Redactor) -> Value {
-    redactor.value(hidden(value))
-}
-
-fn hidden(value: Value) -> Value {
-    let Value::Object(map) = value else { return value };
-    let hide = |(name, item): (String, Value)| {
-        let item = if SECRET_PLACES.contains(&name.as_str()) {
-            emptied(item)
-        } else if name == "command" {
-            program(item)
-        } else {
-            hidden(item)
-        };
-        (name, item)
-    };
-    map.into_iter().map(hide).collect()
-}
-
-/// Addresses help whoever reads; what is secret in them is found by what it looks like.
-fn is_address(name: &str) -> bool {
-    name == "baseURL"
-}
-
-fn without_addresses(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => map
-            .iter()
-            .filter(|(name, _)| !is_address(name))
-            .map(|(name, item)| (name.clone(), item.clone()))
-            .collect(),
-        other => other.clone(),
-    }
-}
-
-fn emptied(value: Value) -> Value {
-    match value {
-        Value::String(_) => Value::from(berth_testkit::fixture::REDACTED),
-        Value::Array(list) => list.into_iter().map(emptied).collect(),
-        Value::Object(map) => map
-            .into_iter()
-            .map(|(name, item)| {
-                let item = if is_address(&name) { item } else { emptied(item) };
-                (name, item)
-            })
-            .collect(),
-        other => other,
-    }
-}
-
-/// The arguments of a command, of which any may be a key.
-fn arguments(command: &Value) -> Value {
-    let rest = command.as_array().into_iter().flatten().skip(1);
-    // Options by themselves, such as `-y`, are none.
-    rest.filter(|word| !word.as_str().is_some_and(|word| word.starts_with('-') && !word.contains('=')))
-        .cloned()
-        .collect()
-}
-
-/// A command without its arguments.
-fn program(command: Value) -> Value {
-    match command {
-        Value::Array(list) => {
-            let mut words = list.into_iter();
-            words.next().into_iter().chain(words.map(emptied)).collect()
-        }
-        other => hidden(other),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn a_configuration_keeps_its_shape_and_loses_its_secrets() {
-        let config = json!({
-            "model": "anthropic/claude",
-            "provider": { "anthropic": { "options": { "apiKey": "one-secret", "baseURL": "http://u:pw-secret@h/v1" } } },
-            "mcp": { "x": { "command": ["npx", "-y", "--key=two-secret", "three-secret"],
-                            "environment": { "PLAIN": "four-secret" }, "headers": { "X": "five-secret" } } },
-            "permission": { "bash": "ask" }
-        });
-        let clean = without_secrets(config.clone(), &Redactor::new(Vec::new()));
-        let text = clean.to_string();
-        assert!(!text.contains("secret"), "{text}");
-        assert_eq!(clean["permission"], config["permission"]);
-        assert_eq!(clean["mcp"]["x"]["command"][0], "npx");
-        let mut found = Vec::new();
-        in_config(&config, &mut found);
-        found.sort();
-        assert_eq!(found, ["--key=two-secret", "five-secret", "four-secret", "one-secret", "three-secret"]);
-    }
 
     #[test]
     fn a_broken_configuration_tells_its_secrets() {

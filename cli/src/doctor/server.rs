@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use berth_command::check::Check;
 use berth_wire::api::{Sandbox, SandboxPhase};
 use tokio::time::timeout;
 
-use super::{DoctorConfig, check::Check};
+use super::DoctorConfig;
 use crate::{
     connect,
     error::{CliError, error_chain},

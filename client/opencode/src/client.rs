@@ -48,6 +48,7 @@ pub use fence::FenceHolder;
 pub use files::FileStream;
 pub use messages::MessagePage;
 pub use prompt::{Prompt, PromptContent, PromptPart};
+pub use proof::DoorProof;
 pub use protocol::Protocol;
 pub use session::{Ensured, EnsuredHow, NewSession, SessionPatch};
 pub use stream::{EventStream, StreamItem};

@@ -19,7 +19,7 @@ pub mod translate;
 pub mod watchdog;
 
 pub use client::{
-    AgentDetails, ClientConfig, Ensured, EnsuredHow, EventStream, FenceHolder, FileStream, Health,
+    AgentDetails, ClientConfig, DoorProof, Ensured, EnsuredHow, EventStream, FenceHolder, FileStream, Health,
     MessagePage, ModelDetails, NewSession, OpencodeClient, PermissionReply, Prompt, PromptContent,
     PromptPart, Protocol, SessionPatch, StreamItem, Subscription, SubscriptionCounts, SubscriptionItem,
 };

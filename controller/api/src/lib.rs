@@ -10,6 +10,7 @@ pub mod definition;
 pub mod layout;
 pub mod merge;
 pub mod names;
+pub mod next_step;
 pub mod quantity;
 pub mod sandbox;
 pub mod settings;
@@ -18,6 +19,7 @@ pub mod status;
 pub mod template;
 
 pub use condition::{ConditionType, Reason};
+pub use next_step::Subject;
 pub use sandbox::{Sandbox, SandboxSpec};
 pub use settings::Settings;
 pub use status::SandboxStatus;

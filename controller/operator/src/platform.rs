@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 /// Of every sandbox alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Platform {
     /// Image of the sidecar.
     pub sidecar_image: String,

@@ -63,6 +63,10 @@ const FILES: &[Generated] = &[
         render: || Ok(cli_reference::render(berth_controller::args::command())),
     },
     Generated { path: "docs/cli.md", render: || Ok(cli_reference::render(berth_cli::args::command())) },
+    Generated {
+        path: "docs/kubectl-berth.md",
+        render: || Ok(cli_reference::render(berth_kubectl::args::command())),
+    },
     Generated { path: "docs/openapi.json", render: render_openapi },
     Generated { path: "docs/pod-programs.md", render: || Ok(render_pod_programs()) },
     Generated { path: "docs/problems.md", render: || Ok(render_problems()) },

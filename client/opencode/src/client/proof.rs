@@ -80,6 +80,34 @@ impl Prover {
     }
 }
 
+/// What the door at the other end of a connection must prove that it knows, for whoever makes connections by other means
+/// than [`OpencodeClient`](super::OpencodeClient). Clones are of one.
+#[derive(Clone)]
+pub struct DoorProof(Arc<Claim>);
+
+impl fmt::Debug for DoorProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DoorProof").finish_non_exhaustive()
+    }
+}
+
+impl DoorProof {
+    /// The password, and the pod by its UID where it must be that one's door.
+    pub fn new(password: SecretString, pod_uid: Option<String>) -> Self {
+        let (host, path) = (HeaderValue::from_static("door"), "/berth/proof".to_owned());
+        Self(Arc::new(Claim { host, path, password, pod_uid }))
+    }
+
+    /// Gives the connection back once it was proved, with nothing sent or read but the proof; what cannot prove itself is
+    /// [`ClientError::PortTaken`]. The caller bounds it.
+    pub async fn of<C: Read + Write + Unpin>(&self, connection: C) -> Result<C, ClientError> {
+        self.0.prove(connection).await.map_err(|error| match error {
+            ProofError::Unproved => ClientError::PortTaken,
+            ProofError::Broken(_) => ClientError::UnexpectedBody { seen: error.to_string() },
+        })
+    }
+}
+
 impl<S> Layer<S> for Prover {
     type Service = Proving<S>;
 

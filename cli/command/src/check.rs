@@ -5,7 +5,10 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{printer::Printer, render::Tone, table::wrapped};
+use crate::{
+    printer::{Printer, Tone},
+    table::wrapped,
+};
 
 /// How a finding is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

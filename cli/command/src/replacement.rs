@@ -12,14 +12,14 @@ use tempfile::NamedTempFile;
 
 /// The file, until it takes its place; it is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Replacement {
+pub struct Replacement {
     file: NamedTempFile,
     place: PathBuf,
 }
 
 impl Replacement {
     /// Begins an empty file for this place, with this mode less the umask.
-    pub(crate) fn begin(place: &Path, mode: u32) -> io::Result<Self> {
+    pub fn begin(place: &Path, mode: u32) -> io::Result<Self> {
         let directory = place.parent().filter(|directory| !directory.as_os_str().is_empty());
         let file = tempfile::Builder::new()
             .prefix(".berth-")
@@ -30,13 +30,13 @@ impl Replacement {
     }
 
     /// The file, for what wants one.
-    pub(crate) fn file(&self) -> &File {
+    pub fn file(&self) -> &File {
         self.file.as_file()
     }
 
     /// Takes its place. What is there, a link included, is replaced where `replace`; otherwise this fails with
     /// [`io::ErrorKind::AlreadyExists`].
-    pub(crate) fn finish(self, replace: bool) -> io::Result<()> {
+    pub fn finish(self, replace: bool) -> io::Result<()> {
         let Self { file, place } = self;
         let placed = if replace { file.persist(place) } else { file.persist_noclobber(place) };
         placed.map(drop).map_err(|failed| failed.error)

@@ -2,7 +2,46 @@
 
 use std::io::{self, Write};
 
-use crate::{output::Shape, render::Tone, text::clean};
+use crate::text::clean;
+
+/// What the two streams are connected to, and whether colour is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Standard output is a terminal.
+    pub out_terminal: bool,
+    /// Standard error is a terminal.
+    pub err_terminal: bool,
+    /// Colours and dimming are wanted on terminals.
+    pub color: bool,
+}
+
+/// How a line is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// A tool call that begins.
+    Tool,
+    /// Something went well.
+    Good,
+    /// Something went wrong.
+    Bad,
+    /// Somebody has to decide.
+    Ask,
+    /// By the way.
+    Note,
+}
+
+impl Tone {
+    /// The parameters of the escape sequence that makes text look so; empty for how it looks anyway.
+    pub fn style(self) -> &'static str {
+        match self {
+            Self::Tool => "",
+            Self::Good => "32",
+            Self::Bad => "31",
+            Self::Ask => "1",
+            Self::Note => "2",
+        }
+    }
+}
 
 /// Standard output.
 pub struct Printer {
@@ -40,13 +79,7 @@ impl Printer {
 
     /// A line for a person.
     pub fn line(&mut self, tone: Tone, text: &str) -> io::Result<()> {
-        let style = match tone {
-            Tone::Tool => "",
-            Tone::Good => "32",
-            Tone::Bad => "31",
-            Tone::Ask => "1",
-            Tone::Note => "2",
-        };
+        let style = tone.style();
         let cleaned;
         let text = if self.terminal {
             cleaned = clean(text);
