@@ -60,7 +60,7 @@ pub(super) struct Opened {
 /// What came of an [`Effect`].
 #[derive(Debug)]
 pub(super) enum Done {
-    Posted { key: Uuid, message: Option<PostMessage>, result: Result<Turn, ClientError> },
+    Posted { key: Uuid, message: Option<PostMessage>, result: Box<Result<Turn, ClientError>> },
     Cancelled(Result<CancelResponse, ClientError>),
     Answered { id: String, result: Result<(), ClientError> },
     Sessions(Result<Vec<Session>, ClientError>),

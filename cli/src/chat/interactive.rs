@@ -436,8 +436,10 @@ fn hand_in(client: BerthClient, post: Post) -> BoxFuture<'static, Done> {
                 continue;
             }
             return match post {
-                Post::Message { key, message, .. } => Done::Posted { key, message: Some(message), result },
-                Post::Retry { key, .. } => Done::Posted { key, message: None, result },
+                Post::Message { key, message, .. } => {
+                    Done::Posted { key, message: Some(message), result: Box::new(result) }
+                }
+                Post::Retry { key, .. } => Done::Posted { key, message: None, result: Box::new(result) },
             };
         }
     }

@@ -30,7 +30,7 @@ impl Chat {
     /// An effect was carried out, or could not be.
     pub(in crate::chat) fn done(&mut self, done: Done) {
         match done {
-            Done::Posted { key, message, result } => self.posted(key, message, result),
+            Done::Posted { key, message, result } => self.posted(key, message, *result),
             Done::Cancelled(Ok(response)) if response.turns.is_empty() => {
                 self.cancelling = None;
                 self.say(Tone::Note, "nothing runs");

@@ -230,7 +230,7 @@ fn an_answer_to_a_prompt_that_comes_after_its_events_queues_nothing() {
         other => panic!("one prompt, not {other:?}"),
     };
     person.starts(TURN, "x").ends(TURN, succeeded());
-    person.done(Done::Posted { key, message: None, result: Ok(turn(TURN, "x")) });
+    person.done(Done::Posted { key, message: None, result: Box::new(Ok(turn(TURN, "x"))) });
     assert!(!person.sees("↑ x") && !person.sees("queued"));
 }
 
@@ -240,7 +240,7 @@ fn a_prompt_that_cannot_be_handed_in_is_not_lost() {
     person.enters("precious");
     let Some(Effect::Post { key, message }) = person.taken().pop() else { panic!("a prompt") };
     let result = Err(ClientError::StreamEnded);
-    person.done(Done::Posted { key, message: Some(message), result });
+    person.done(Done::Posted { key, message: Some(message), result: Box::new(result) });
     assert!(person.sees("› precious"));
     person.control('u').press(KeyCode::Up);
     assert!(person.sees("› precious"), "it is in the history too");
@@ -248,7 +248,11 @@ fn a_prompt_that_cannot_be_handed_in_is_not_lost() {
     person.control('u').enters("another");
     let Some(Effect::Post { key, message }) = person.taken().pop() else { panic!("a prompt") };
     person.types("half a line");
-    person.done(Done::Posted { key, message: Some(message), result: Err(ClientError::StreamEnded) });
+    person.done(Done::Posted {
+        key,
+        message: Some(message),
+        result: Box::new(Err(ClientError::StreamEnded)),
+    });
     assert!(person.sees("› half a line"), "what is being typed is left alone");
     assert!(person.read("not sent, and among the prompts of before (Up): another"));
 }
