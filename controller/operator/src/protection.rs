@@ -39,7 +39,7 @@ mod tests {
     fn a_pod_with_work_is_kept_and_one_without_is_as_its_manifest_says() {
         let [(safe, _), (disrupt, _)] = KEEP;
         let kept = || pod(Some("false"), Some("true"));
-        for (there, wanted, at_work, expected) in vec![
+        for (there, wanted, at_work, expected) in [
             (pod(None, None), pod(None, None), false, vec![]),
             (pod(None, None), pod(None, None), true, vec![(safe, Some("false")), (disrupt, Some("true"))]),
             (kept(), pod(None, None), true, vec![]),
