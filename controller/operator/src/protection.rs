@@ -38,16 +38,17 @@ mod tests {
     #[test]
     fn a_pod_with_work_is_kept_and_one_without_is_as_its_manifest_says() {
         let [(safe, _), (disrupt, _)] = KEEP;
-        let kept = || pod(Some("false"), Some("true"));
+        let kept = (Some("false"), Some("true"));
         for (there, wanted, at_work, expected) in [
-            (pod(None, None), pod(None, None), false, vec![]),
-            (pod(None, None), pod(None, None), true, vec![(safe, Some("false")), (disrupt, Some("true"))]),
-            (kept(), pod(None, None), true, vec![]),
-            (kept(), pod(None, None), false, vec![(safe, None), (disrupt, None)]),
-            (kept(), pod(Some("true"), None), false, vec![(safe, Some("true")), (disrupt, None)]),
-            (pod(Some("true"), None), pod(Some("true"), None), false, vec![]),
-            (pod(Some("true"), Some("true")), pod(Some("true"), None), true, vec![(safe, Some("false"))]),
+            ((None, None), (None, None), false, vec![]),
+            ((None, None), (None, None), true, vec![(safe, Some("false")), (disrupt, Some("true"))]),
+            (kept, (None, None), true, vec![]),
+            (kept, (None, None), false, vec![(safe, None), (disrupt, None)]),
+            (kept, (Some("true"), None), false, vec![(safe, Some("true")), (disrupt, None)]),
+            ((Some("true"), None), (Some("true"), None), false, vec![]),
+            ((Some("true"), Some("true")), (Some("true"), None), true, vec![(safe, Some("false"))]),
         ] {
+            let [there, wanted] = [there, wanted].map(|(safe, disrupt)| pod(safe, disrupt));
             let changes = changes(&there, &wanted, at_work);
             let changes: Vec<_> = changes.iter().map(|(name, value)| (*name, value.as_deref())).collect();
             assert_eq!(changes, expected, "{there:?} {at_work}");
