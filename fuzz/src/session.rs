@@ -237,5 +237,10 @@ impl Input<'_> {
 }
 
 fn given_up() -> TurnError {
-    TurnError { reason: TurnErrorReason::NotStarted, message: "given up".to_owned(), retry_at: None, cause: None }
+    TurnError {
+        reason: TurnErrorReason::NotStarted,
+        message: "given up".to_owned(),
+        retry_at: None,
+        cause: None,
+    }
 }
