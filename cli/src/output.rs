@@ -10,7 +10,7 @@ use berth_wire::event::Voice;
 
 use crate::{
     render::{Pace, Piece, Tone},
-    text::clean,
+    text::written,
 };
 
 /// When the agent's text is to be shown, on such streams.
@@ -29,13 +29,7 @@ struct Sink {
 
 impl Sink {
     fn write(&mut self, style: &str, text: &str) -> io::Result<()> {
-        let cleaned;
-        let text = if self.terminal {
-            cleaned = clean(text);
-            cleaned.as_str()
-        } else {
-            text
-        };
+        let text = written(text, self.terminal);
         if text.is_empty() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::text::clean;
+use crate::text::written;
 
 /// What the two streams are connected to, and whether colour is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,13 +80,7 @@ impl Printer {
     /// A line for a person.
     pub fn line(&mut self, tone: Tone, text: &str) -> io::Result<()> {
         let style = tone.style();
-        let cleaned;
-        let text = if self.terminal {
-            cleaned = clean(text);
-            cleaned.as_str()
-        } else {
-            text
-        };
+        let text = written(text, self.terminal);
         if self.color && !style.is_empty() && !text.is_empty() {
             writeln!(self.out, "\x1b[{style}m{text}\x1b[0m")
         } else {

@@ -3,6 +3,8 @@
 //! What an agent says, and what its tools are called, comes from outside: it may hold escape sequences that
 //! repaint the screen, or direction marks that make a command read as another one.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 /// Characters that move the cursor, start an escape sequence, or reorder or hide what is read.
@@ -65,6 +67,11 @@ pub fn ago(then: Timestamp, now: Timestamp) -> String {
         3_600..86_400 => format!("{} h ago", seconds / 3_600),
         _ => format!("{} d ago", seconds / 86_400),
     }
+}
+
+/// The text as it may be written: [cleaned](clean) for a terminal, and as it is for everything else.
+pub fn written(text: &str, to_terminal: bool) -> Cow<'_, str> {
+    if to_terminal { Cow::Owned(clean(text)) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]
